@@ -1,0 +1,1 @@
+"""What a person looks at: frames, plots, the report."""

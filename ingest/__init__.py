@@ -1,0 +1,1 @@
+"""Traces to tables: parsers, clocks, matching and the warehouse."""

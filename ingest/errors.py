@@ -1,0 +1,47 @@
+"""The errors a person can act on: what was found, where, and what to do."""
+
+from __future__ import annotations
+
+
+class RetimeError(Exception):
+    """Base of every error that the command line prints as one sentence.
+
+    `exit_code` is the process's: 2 for usage, 3 where nothing usable is left.
+    """
+
+    exit_code = 2
+
+
+class UsageError(RetimeError):
+    """The call itself is wrong: an unknown name, a parameter out of range, a clash of ranks."""
+
+    exit_code = 2
+
+
+class UnusableInput(RetimeError):
+    """A source that gives nothing: not a trace, empty, or refused.
+
+    `path` names the file, `offset` the byte (of the decompressed stream) where that is known.
+    """
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, path: str | None = None, offset: int | None = None):
+        place = "" if path is None else f"{path}: "
+        if offset is not None:
+            place = f"{path or ''} at byte {offset}: "
+        super().__init__(place + message)
+        self.path = path
+        self.offset = offset
+
+
+class RankUnknown(UnusableInput):
+    """Neither the file's content nor its name says which rank wrote it."""
+
+    exit_code = 2
+
+
+class WarehouseError(RetimeError):
+    """The warehouse cannot be read or written as asked (full disk, no rights, no such job)."""
+
+    exit_code = 3

@@ -1,0 +1,318 @@
+"""Every table of the warehouse, declared once: Arrow schema, DuckDB view and manual follow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+
+TEXT = pa.dictionary(pa.int32(), pa.string())
+"""Names that repeat: stored as dictionary codes, read by DuckDB and Polars as strings."""
+
+I64 = pa.int64()
+I32 = pa.int32()
+F64 = pa.float64()
+BOOL = pa.bool_()
+
+
+class Column(NamedTuple):
+    """One column: Arrow type, unit ("" where it has none) and one sentence of meaning."""
+
+    name: str
+    type: pa.DataType
+    unit: str
+    meaning: str
+
+
+class Table(NamedTuple):
+    """One table: what a row is, its columns, and the columns its files are sorted by."""
+
+    name: str
+    row: str
+    columns: tuple[Column, ...]
+    sort: tuple[str, ...] = ()
+    derived: bool = False
+    """True where the rows depend on all sources of a job and are rewritten after each ingest."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the table's files (`job` is the hive partition, not a column)."""
+        return pa.schema([(c.name, c.type) for c in self.columns])
+
+    def batch(self, data: dict[str, object]) -> pa.RecordBatch:
+        """A batch with this table's schema from columns by name; those not given are null.
+
+        Raises KeyError for a column that the table does not have.
+        """
+        unknown = set(data) - {c.name for c in self.columns}
+        if unknown:
+            raise KeyError(f"table {self.name} has no column {sorted(unknown)}")
+        n = max((len(v) for v in data.values()), default=0)  # type: ignore[arg-type]
+        arrays = []
+        for c in self.columns:
+            v = data.get(c.name)
+            if v is None:
+                v = pa.nulls(n, c.type)
+            elif not isinstance(v, pa.Array):
+                v = pa.array(v, type=c.type)
+            elif v.type != c.type:
+                v = v.cast(c.type)
+            arrays.append(v)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+RANK = Column("rank", I32, "", "global rank")
+START = Column("start_ns", I64, "ns", "start, in the clock of the rank's host")
+END = Column("end_ns", I64, "ns", "end, in the clock of the rank's host")
+
+JOBS = Table(
+    "jobs",
+    "a job: one training run that left traces",
+    (
+        Column("world_size", I32, "ranks", "ranks the job says it had; null where no source says"),
+        Column("ranks_seen", I32, "ranks", "ranks that left a trace here"),
+        Column("framework", TEXT, "", "what wrote the traces (kineto, recorded, ...)"),
+        Column("sources", I32, "files", "source files ingested"),
+        Column("created_at_ns", I64, "ns", "first ingest, Unix epoch"),
+        Column("tool_version", TEXT, "", "retime version that wrote the newest part"),
+        Column("clocks", TEXT, "", "one-host, aligned, partly-aligned, unaligned or recorded"),
+    ),
+    derived=True,
+)
+
+RANKS = Table(
+    "ranks",
+    "a rank",
+    (
+        RANK,
+        Column("host", TEXT, "", "machine the rank ran on"),
+        Column("host_source", TEXT, "", "recorded, inferred (from devices and ranks) or unknown"),
+        Column("local_rank", I32, "", "GPU within the host"),
+        Column("device", I32, "", "device index in the trace"),
+        Column("n_devices", I32, "devices", "devices the process saw"),
+        Column("device_name", TEXT, "", "model of the device"),
+        Column("n_sms", I32, "SMs", "streaming multiprocessors of the device"),
+        Column("rail", I32, "", "rail of the rank's NIC; null where unknown"),
+        Column("stage", I32, "", "pipeline stage, where the source says"),
+        Column("dp_rank", I32, "", "data-parallel rank, where the source says"),
+        Column("world_size", I32, "ranks", "world size the source says"),
+        Column("start_ns", I64, "ns", "first event, in the host's clock"),
+        Column("end_ns", I64, "ns", "end of the last event, in the host's clock"),
+        Column("clock_offset_ns", I64, "ns", "added to the host's clock to give the job's"),
+        Column("clock_drift_ppm", F64, "ppm", "drift against the job's clock"),
+        Column("clock_error_ns", I64, "ns", "error of the offset; null where nothing ties it"),
+        Column("source", TEXT, "", "source file"),
+    ),
+    derived=True,
+)
+
+STEPS = Table(
+    "steps",
+    "a training iteration on a rank",
+    (
+        RANK,
+        Column("step", I64, "", "iteration number"),
+        Column(
+            "start_ns",
+            I64,
+            "ns",
+            "where the step's work began on the GPU (its first launch's kernel); "
+            "the annotation's start where the rank has no GPU work",
+        ),
+        Column("end_ns", I64, "ns", "where the next step's work began, or this one's ended"),
+        Column("host_start_ns", I64, "ns", "start of the annotation on the host thread"),
+        Column("host_end_ns", I64, "ns", "end of the annotation on the host thread"),
+        Column("found_by", TEXT, "", "annotation, recorded or inferred"),
+    ),
+    ("start_ns",),
+)
+
+EVENTS = Table(
+    "events",
+    "a kernel, copy, host operation, runtime call or annotation",
+    (
+        RANK,
+        Column("event_id", I64, "", "unique in the job: rank, then byte offset in its source"),
+        Column(
+            "kind",
+            TEXT,
+            "",
+            "kernel, memcpy, memset, host_op, runtime, sync, annotation, gpu_annotation, "
+            "python, instant, overhead or other",
+        ),
+        Column("name", TEXT, "", "name in the trace"),
+        Column("stream", I64, "", "stream of the device; null off the device"),
+        Column("device", I32, "", "device index; null off the device"),
+        Column("thread", TEXT, "", "host thread; null on the device"),
+        START,
+        Column("dur_ns", I64, "ns", "duration"),
+        Column("correlation", I64, "", "joins a launch and what it launched"),
+        Column("external_id", I64, "", "joins an operator and its launches"),
+        Column("category", TEXT, "", "gemm, attention, elementwise, ..., comm, copy, other"),
+        Column("grid_blocks", I64, "blocks", "thread blocks of a kernel's grid"),
+        Column("block_threads", I32, "threads", "threads a block"),
+        Column("bytes", I64, "bytes", "bytes copied or set"),
+        Column("wait_stream", I64, "", "sync rows: stream that is waited for"),
+        Column(
+            "wait_correlation", I64, "", "sync rows: correlation of the event record waited for"
+        ),
+        Column("step", I64, "", "step that launched it; null outside steps"),
+    ),
+    ("start_ns",),
+)
+
+COMMS = Table(
+    "comms",
+    "a communicator (process group)",
+    (
+        Column("comm", TEXT, "", "identity: name and members"),
+        Column("name", TEXT, "", "name in the trace"),
+        Column("description", TEXT, "", "description in the trace"),
+        Column("ranks", pa.list_(I32), "", "members in order; null where not known"),
+        Column("size", I32, "ranks", "number of members"),
+        Column("dim", TEXT, "", "dp, tp, pp, ep, cp, fsdp, world or unknown"),
+        Column("dim_source", TEXT, "", "how dim was found: description, members, recorded, none"),
+        Column("backend", TEXT, "", "nccl, gloo, ..."),
+    ),
+    derived=True,
+)
+
+COLLECTIVES = Table(
+    "collectives",
+    "a participation: one rank's part in a collective",
+    (
+        Column("comm", TEXT, "", "communicator; null where nothing names it"),
+        Column("seq", I64, "", "sequence number on the communicator, from the source"),
+        Column("collective_id", I64, "", "the same on all ranks of one collective"),
+        Column("match", TEXT, "", "exact (by sequence number), order, or partial"),
+        RANK,
+        Column(
+            "op",
+            TEXT,
+            "",
+            "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, reduce, gather, "
+            "scatter, send, recv, send_recv, barrier or unknown",
+        ),
+        Column("dtype", TEXT, "", "element type"),
+        Column("in_bytes", I64, "bytes", "input of this rank"),
+        Column("out_bytes", I64, "bytes", "output of this rank"),
+        Column("group_size", I32, "ranks", "size of the communicator"),
+        Column("root", I32, "", "global rank of the root of a rooted operation"),
+        Column("peer", I32, "", "global rank of the other end of a send or recv"),
+        Column("in_splits", pa.list_(I64), "rows", "uneven all-to-all: rows sent to each member"),
+        Column("out_splits", pa.list_(I64), "rows", "uneven all-to-all: rows got from each"),
+        Column("algo", TEXT, "", "ring, tree, ... where the source says"),
+        Column("proto", TEXT, "", "LL, LL128, Simple where the source says"),
+        Column("channels", I32, "", "channels (blocks) where the source says"),
+        START,
+        END,
+        Column("stream", I64, "", "stream (or null on the host)"),
+        Column("step", I64, "", "step that launched it; null outside steps"),
+        Column("event_id", I64, "", "row of `events` that carries it"),
+        Column("coalesced", I32, "", "operations that share this kernel, if more than one"),
+        Column("source", TEXT, "", "kind of source it came from (kineto, recorded, ...)"),
+    ),
+    ("start_ns",),
+    derived=True,
+)
+
+TRANSFERS = Table(
+    "transfers",
+    "bytes on a link",
+    (
+        RANK,
+        Column("host", TEXT, "", "machine"),
+        Column("nic", TEXT, "", "network interface"),
+        Column("rail", I32, "", "rail"),
+        Column("plane", I32, "", "plane of the NIC"),
+        Column("channel", I32, "", "channel of the collective"),
+        Column("peer_rank", I32, "", "rank at the other end"),
+        Column("bytes", I64, "bytes", "bytes carried"),
+        START,
+        END,
+        Column("collective_id", I64, "", "collective it belongs to"),
+        Column("traffic_class", TEXT, "", "collective, storage or other"),
+        Column("measured", BOOL, "", "true where a counter said it, false where derived"),
+    ),
+    ("start_ns",),
+)
+
+ROUTING = Table(
+    "routing",
+    "tokens that one rank routed to one expert",
+    (
+        Column("step", I64, "", "step"),
+        Column("layer", I32, "", "layer"),
+        RANK,
+        Column("expert", I32, "", "logical expert"),
+        Column("expert_rank", I32, "", "rank that holds the expert"),
+        Column("tokens", I64, "tokens", "tokens routed"),
+        Column("weight_sum", F64, "", "sum of gate weights"),
+    ),
+    ("step", "layer"),
+)
+
+COUNTERS = Table(
+    "counters",
+    "a sample of a counter",
+    (
+        RANK,
+        Column("host", TEXT, "", "machine"),
+        Column("device", TEXT, "", "device"),
+        Column("name", TEXT, "", "name of the counter"),
+        Column("time_ns", I64, "ns", "time of the sample, in the host's clock"),
+        Column("value", F64, "", "value, in the counter's own unit"),
+    ),
+    ("time_ns",),
+)
+
+TOPOLOGY = Table(
+    "topology",
+    "a link or device of a host",
+    (
+        Column("host", TEXT, "", "machine"),
+        Column("device", TEXT, "", "device"),
+        Column("kind", TEXT, "", "gpu, nic, nvlink, pci, cpu, ..."),
+        Column("peer", TEXT, "", "other end of a link"),
+        Column("bandwidth_bytes_per_s", I64, "bytes/s", "bandwidth, one direction"),
+        Column("rail", I32, "", "rail"),
+        Column("plane", I32, "", "plane"),
+        Column("numa", I32, "", "NUMA node"),
+    ),
+)
+
+PROBLEMS = Table(
+    "problems",
+    "something odd in the input, with how often it was seen",
+    (
+        Column("source", TEXT, "", "source file (and member of an archive)"),
+        RANK,
+        Column("severity", TEXT, "", "lost (input was lost), warning (doubtful) or info"),
+        Column("code", TEXT, "", "short name of the problem"),
+        Column("offset", I64, "bytes", "byte in the decompressed stream, or row, of the first"),
+        Column("message", pa.string(), "", "what was found, and what to do"),
+        Column("count", I64, "", "times seen"),
+    ),
+)
+
+TABLES: dict[str, Table] = {
+    t.name: t
+    for t in (
+        JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, TRANSFERS, ROUTING, COUNTERS, TOPOLOGY,
+        PROBLEMS,
+    )
+}  # fmt: skip
+
+PARTS = tuple(TABLES)
+"""Tables that parsers may yield (all; for derived ones the rows are a rank's own view)."""
+
+
+class Problem(NamedTuple):
+    """One kind of oddity in one source; becomes a row of `problems`."""
+
+    code: str
+    message: str
+    severity: str = "warning"
+    count: int = 1
+    offset: int | None = None
+    rank: int | None = None

@@ -1,0 +1,1 @@
+"""The SQL standard library and the loader that registers it in DuckDB."""

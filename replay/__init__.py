@@ -1,0 +1,1 @@
+"""Task graphs, cost models, the engine and the policies."""

@@ -1,0 +1,1 @@
+"""The policy catalogue: one file a policy."""
