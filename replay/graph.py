@@ -1,0 +1,251 @@
+"""The task graph of a job: arrays of tasks in topological order, and what builds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numba
+import numpy as np
+
+NULL = np.int64(-(2**63))
+"""`start_ns` of a task that was never measured (joins, tasks a policy added)."""
+
+
+class Kind(IntEnum):
+    """What a task is. A participation is arrive -> join (one an instance) -> transfer."""
+
+    COMPUTE = 0
+    COPY = 1
+    HOST = 2
+    ARRIVE = 3
+    JOIN = 4
+    TRANSFER = 5
+    OTHER = 6
+
+
+class GraphCycle(ValueError):
+    """The edges go round in a circle; `tasks` are the indices (as given) along one circle."""
+
+    def __init__(self, tasks: list[int], labels: list[str]):
+        self.tasks = tasks
+        shown = " -> ".join(labels[:8]) + (" -> ..." if len(labels) > 8 else "")
+        super().__init__(
+            f"task graph has a cycle of {len(tasks)} tasks: {shown}; "
+            "clocks or matching put an effect before its cause: check the `problems` of the job"
+        )
+
+
+@dataclass(frozen=True)
+class TaskGraph:
+    """n tasks in topological order, m edges in CSR form by predecessor.
+
+    Every array has shape [n] but `pred_ptr` [n+1] and `pred` [m] (predecessor index < own index).
+    `op` and `comm` are codes into `op_names` and `comm_names` (-1: none); `collective` numbers
+    the instance of a participation (-1: none); `rank` of a join is -1. `extra` holds further
+    columns of shape [n] that one source knows (stage, dp_rank, event_id, ...).
+    """
+
+    gap_ns: np.ndarray
+    """int64: delay between the end of the last predecessor and the start (host, launch)."""
+    dur_ns: np.ndarray
+    """int64: duration, >= 0."""
+    pred_ptr: np.ndarray
+    pred: np.ndarray
+    release_ns: np.ndarray
+    """int64: moment from which a task without predecessors may start (`gap_ns` comes on top)."""
+    kind: np.ndarray
+    """int8: a `Kind`."""
+    rank: np.ndarray
+    step: np.ndarray
+    op: np.ndarray
+    comm: np.ndarray
+    collective: np.ndarray
+    bytes: np.ndarray
+    start_ns: np.ndarray
+    """int64: measured start in the job's clock, `NULL` where there is none."""
+    end_ns: np.ndarray
+    """int64: measured end in the job's clock, `NULL` where there is none."""
+    op_names: tuple[str, ...] = ()
+    comm_names: tuple[str, ...] = ()
+    extra: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """Number of tasks."""
+        return len(self.dur_ns)
+
+    def with_(self, **arrays) -> TaskGraph:
+        """A copy with some fields replaced; the rest is shared, so never written to."""
+        return replace(self, **arrays)
+
+    def ops(self, *names: str) -> np.ndarray:
+        """bool [n]: tasks whose op is one of `names`."""
+        codes = [i for i, name in enumerate(self.op_names) if name in names]
+        return np.isin(self.op, codes)
+
+
+_DEFAULTS: dict[str, tuple[type, int]] = {
+    "gap_ns": (np.int64, 0),
+    "dur_ns": (np.int64, 0),
+    "release_ns": (np.int64, 0),
+    "kind": (np.int8, int(Kind.OTHER)),
+    "rank": (np.int32, -1),
+    "step": (np.int64, -1),
+    "op": (np.int32, -1),
+    "comm": (np.int32, -1),
+    "collective": (np.int64, -1),
+    "bytes": (np.int64, 0),
+    "start_ns": (np.int64, int(NULL)),
+    "end_ns": (np.int64, int(NULL)),
+}
+
+
+def build(
+    n: int,
+    src: np.ndarray,
+    dst: np.ndarray,
+    *,
+    order_ns: np.ndarray | None = None,
+    op_names: tuple[str, ...] = (),
+    comm_names: tuple[str, ...] = (),
+    extra: dict[str, np.ndarray] | None = None,
+    **columns: np.ndarray,
+) -> tuple[TaskGraph, np.ndarray]:
+    """A TaskGraph from tasks in any order and edges `src[i] -> dst[i]`; and the order taken.
+
+    `columns` are fields of TaskGraph of shape [n] (left out: their neutral value). Among tasks
+    that are free to go, the one with the smallest `order_ns` (default `start_ns`, unmeasured
+    ones first) is placed first, then the smallest index: the result does not depend on the order
+    of the edges. Equal edges count once. `order[i]` is the given index of task i of the graph.
+    Raises GraphCycle, and ValueError for a column of another length or a negative time.
+    """
+    cols: dict[str, np.ndarray] = {}
+    for name, (dtype, neutral) in _DEFAULTS.items():
+        given = columns.pop(name, None)
+        col = np.full(n, neutral, dtype) if given is None else np.asarray(given).astype(dtype)
+        if col.shape != (n,):
+            raise ValueError(f"column {name} has shape {col.shape}, expected ({n},)")
+        cols[name] = col
+    if columns:
+        raise ValueError(f"a task graph has no column {sorted(columns)}")
+    for name in ("gap_ns", "dur_ns"):
+        if n and cols[name].min() < 0:
+            at = int(cols[name].argmin())
+            raise ValueError(f"task {at}: {name} is {cols[name][at]}, expected >= 0")
+    src = np.asarray(src, np.int64)
+    dst = np.asarray(dst, np.int64)
+    if len(src) and (min(src.min(), dst.min()) < 0 or max(src.max(), dst.max()) >= n):
+        raise ValueError("an edge names a task that is not there")
+    key = cols["start_ns"] if order_ns is None else np.asarray(order_ns, np.int64)
+    priority = np.empty(n, np.int64)
+    priority[np.lexsort((np.arange(n), key))] = np.arange(n)
+
+    succ_order = np.lexsort((dst, src))
+    src, dst = src[succ_order], dst[succ_order]
+    if len(src):
+        keep = np.ones(len(src), bool)
+        keep[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+        src, dst = src[keep], dst[keep]
+    succ_ptr = np.searchsorted(src, np.arange(n + 1)).astype(np.int64)
+    order = topological_order(succ_ptr, dst, priority)
+    if len(order) < n:
+        tasks = _a_cycle(n, src, dst, order)
+        raise GraphCycle(tasks, [_label(cols, op_names, t) for t in tasks])
+
+    place = np.empty(n, np.int64)
+    place[order] = np.arange(n)
+    new_src, new_dst = place[src], place[dst]
+    by_dst = np.lexsort((new_src, new_dst))
+    new_dst = new_dst[by_dst]
+    graph = TaskGraph(
+        pred_ptr=np.searchsorted(new_dst, np.arange(n + 1)).astype(np.int64),
+        pred=new_src[by_dst],
+        op_names=tuple(op_names),
+        comm_names=tuple(comm_names),
+        extra={k: np.asarray(v)[order] for k, v in (extra or {}).items()},
+        **{name: col[order] for name, col in cols.items()},
+    )
+    return graph, order
+
+
+def topological_order(succ_ptr: np.ndarray, succ: np.ndarray, priority: np.ndarray) -> np.ndarray:
+    """Kahn's order of n tasks; among free tasks the smallest priority goes first.
+
+    `succ_ptr` int64 [n+1] and `succ` int64 [m] are the successors in CSR form, `priority` a
+    permutation of 0..n-1. Returns int64 [k]; k < n where a cycle keeps tasks from being placed.
+    """
+    return _kahn(succ_ptr, succ, priority)
+
+
+@numba.njit(cache=True)
+def _kahn(succ_ptr, succ, priority):  # pragma: no cover - compiled
+    n = len(priority)
+    waiting = np.zeros(n, np.int64)
+    for j in succ:
+        waiting[j] += 1
+    task_of = np.empty(n, np.int64)
+    for i in range(n):
+        task_of[priority[i]] = i
+    # A binary heap of priorities: the free tasks.
+    heap = np.empty(n, np.int64)
+    size = 0
+    for p in range(n):
+        if waiting[task_of[p]] == 0:
+            heap[size] = p  # appended in rising order: already a heap
+            size += 1
+    order = np.empty(n, np.int64)
+    placed = 0
+    while size > 0:
+        i = task_of[heap[0]]
+        size -= 1
+        last = heap[size]
+        at = 0
+        while True:
+            child = 2 * at + 1
+            if child >= size:
+                break
+            if child + 1 < size and heap[child + 1] < heap[child]:
+                child += 1
+            if heap[child] >= last:
+                break
+            heap[at] = heap[child]
+            at = child
+        heap[at] = last
+        order[placed] = i
+        placed += 1
+        for e in range(succ_ptr[i], succ_ptr[i + 1]):
+            j = succ[e]
+            waiting[j] -= 1
+            if waiting[j] == 0:
+                p = priority[j]
+                at = size
+                size += 1
+                while at > 0 and heap[(at - 1) // 2] > p:
+                    heap[at] = heap[(at - 1) // 2]
+                    at = (at - 1) // 2
+                heap[at] = p
+    return order[:placed]
+
+
+def _a_cycle(n: int, src: np.ndarray, dst: np.ndarray, placed: np.ndarray) -> list[int]:
+    """One cycle among the tasks that could not be placed, in the direction of its edges."""
+    stuck = np.ones(n, bool)
+    stuck[placed] = False
+    inside = stuck[src] & stuck[dst]
+    # Every stuck task has a stuck predecessor, so walking back must meet itself.
+    back = dict(zip(dst[inside].tolist(), src[inside].tolist(), strict=True))
+    seen: dict[int, int] = {}
+    walk: list[int] = []
+    at = next(iter(back))
+    while at not in seen:
+        seen[at] = len(walk)
+        walk.append(at)
+        at = back[at]
+    return walk[seen[at] :][::-1]
+
+
+def _label(cols: dict[str, np.ndarray], op_names: tuple[str, ...], task: int) -> str:
+    code = int(cols["op"][task])
+    name = op_names[code] if 0 <= code < len(op_names) else Kind(int(cols["kind"][task])).name
+    return f"{name} (rank {int(cols['rank'][task])}, step {int(cols['step'][task])})"

@@ -1,0 +1,112 @@
+"""What a policy is: a named, documented pure function from a replay job to a replay job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from ..ingest.errors import UsageError
+from .graph import TaskGraph
+
+
+@dataclass(frozen=True)
+class ReplayJob:
+    """A job ready to be re-timed: its graph and what policies need to know about it.
+
+    `facts` holds frames and figures by name (ranks, comms, collectives, calibration, fabric, ...)
+    that the builder of the graph put there. `assumptions` and `warnings` grow as policies apply.
+    """
+
+    graph: TaskGraph
+    job: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def with_graph(self, **arrays) -> ReplayJob:
+        """A copy whose graph has some arrays replaced."""
+        return replace(self, graph=self.graph.with_(**arrays))
+
+    def note(self, *, assumptions: tuple[str, ...] = (), warnings: tuple[str, ...] = ()):
+        """A copy with further assumptions and warnings (each said once)."""
+        return replace(
+            self,
+            assumptions=tuple(dict.fromkeys(self.assumptions + assumptions)),
+            warnings=tuple(dict.fromkeys(self.warnings + warnings)),
+        )
+
+
+class Param(NamedTuple):
+    """One parameter of a policy: `type` is int, float, bool, str or `integers`."""
+
+    name: str
+    type: Callable[[str], Any]
+    default: Any
+    unit: str
+    meaning: str
+    choices: tuple[Any, ...] = ()
+
+
+class Policy(NamedTuple):
+    """A policy of the catalogue: `apply(job, **params)` gives a new job, its input untouched."""
+
+    name: str
+    summary: str
+    source: str
+    params: tuple[Param, ...]
+    assumptions: tuple[str, ...]
+    apply: Callable[..., ReplayJob]
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Every parameter's value: text as typed on a command line is converted, the rest kept.
+
+        Raises BadParam for a name the policy does not have or a value it cannot take.
+        """
+        known = {p.name: p for p in self.params}
+        for name in given:
+            if name not in known:
+                takes = ", ".join(known) or "none"
+                raise BadParam(f"policy {self.name} has no parameter {name!r}; it takes {takes}")
+        return {name: _value(self.name, p, given) for name, p in known.items()}
+
+
+class BadParam(UsageError):
+    """A policy was given a parameter it does not have, or a value it cannot take."""
+
+
+def _value(policy: str, param: Param, given: Mapping[str, Any]) -> Any:
+    if param.name not in given:
+        return param.default
+    value = given[param.name]
+    if isinstance(value, str) and param.type is not str:
+        try:
+            value = (boolean if param.type is bool else param.type)(value)
+        except ValueError as e:
+            raise BadParam(f"policy {policy}: {param.name}={value!r}: {e}") from e
+    if param.choices and value not in param.choices:
+        choices = ", ".join(map(str, param.choices))
+        raise BadParam(f"policy {policy}: {param.name}={value!r}, expected one of {choices}")
+    return value
+
+
+def boolean(text: str) -> bool:
+    """`true`, `yes`, `1` and their opposites; ValueError for anything else."""
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError("expected true or false")
+    return known[text.lower()]
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """`0-3+8` -> (0, 1, 2, 3, 8): commas part parameters on a command line, so + joins."""
+    out: list[int] = []
+    for part in text.split("+"):
+        first, dash, last = part.partition("-")
+        out += range(int(first), int(last if dash else first) + 1)
+    return tuple(out)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """`a+b` -> ("a", "b")."""
+    return tuple(w for w in text.split("+") if w)
