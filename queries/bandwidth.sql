@@ -1,0 +1,55 @@
+-- What bandwidth collectives reached.
+-- requires: collective_instances, sizes
+
+-- A communicator, operation and size class. Bandwidths are those of `collective_instances`
+-- (nccl-tests' definitions, GB/s of 10^9 bytes a second): medians, so that one slow collective
+-- does not move them. Bus bandwidth is not the line rate of a NIC.
+CREATE VIEW bandwidth (
+    -- job
+    job,
+    -- communicator; null where nothing names it
+    comm,
+    -- parallel dimension of the communicator
+    dim,
+    -- operation
+    op,
+    -- class of message size (macro size_class)
+    size_class,
+    -- [ranks] members of the communicator
+    n_ranks,
+    -- [collectives] collectives counted
+    collectives,
+    -- [bytes] their message sizes, added up
+    bytes,
+    -- [GB/s] median over the whole of each collective, first start to end
+    algbw_gbps,
+    -- [GB/s] the same, as bus bandwidth
+    busbw_gbps,
+    -- [GB/s] median over transfer alone
+    algbw_transfer_gbps,
+    -- [GB/s] the same, as bus bandwidth
+    busbw_transfer_gbps,
+    -- [GB/s] largest bus bandwidth over transfer of one collective
+    busbw_transfer_max_gbps,
+    -- [bytes] bytes that NICs carried for them (`transfers`); null where no source says
+    nic_bytes
+) AS
+WITH carried AS (
+    SELECT job, collective_id, sum(bytes) AS nic_bytes
+    FROM transfers
+    WHERE collective_id IS NOT NULL
+    GROUP BY job, collective_id
+)
+SELECT
+    i.job, i.comm, i.dim, i.op, size_class(i.bytes) AS size_class, i.n_ranks,
+    count(*) AS collectives,
+    sum(i.bytes)::BIGINT AS bytes,
+    median(i.algbw_gbps) AS algbw_gbps,
+    median(i.busbw_gbps) AS busbw_gbps,
+    median(i.bytes / nullif(i.transfer_ns, 0)) AS algbw_transfer_gbps,
+    median(i.busbw_transfer_gbps) AS busbw_transfer_gbps,
+    max(i.busbw_transfer_gbps) AS busbw_transfer_max_gbps,
+    sum(c.nic_bytes)::BIGINT AS nic_bytes
+FROM collective_instances i
+LEFT JOIN carried c USING (job, collective_id)
+GROUP BY ALL;

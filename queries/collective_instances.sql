@@ -1,0 +1,98 @@
+-- Collectives, each one row for all its ranks.
+-- requires: waits
+
+-- A matched collective. Where its ranks' clocks cannot be compared (`n_clocks` above 1) nothing
+-- that compares them is given: ready, transfer, skew, bandwidth and last rank are null, and
+-- wait_ns holds only the waits between ranks that share a clock.
+CREATE VIEW collective_instances (
+    -- job
+    job,
+    -- step that launched it (the first, where ranks differ); null outside steps
+    step,
+    -- the same on all ranks of one collective
+    collective_id,
+    -- communicator; null where nothing names it
+    comm,
+    -- parallel dimension of the communicator
+    dim,
+    -- operation
+    op,
+    -- [bytes] message size as nccl-tests counts it (macro message_bytes), the largest over ranks
+    bytes,
+    -- [ranks] members of the communicator (2 for send and recv)
+    n_ranks,
+    -- [ranks] members that were seen
+    n_seen,
+    -- how it was matched: exact, order or partial
+    match,
+    -- [ns] first start, on the job's clock
+    first_start_ns,
+    -- [ns] moment from which it could have finished had bandwidth been infinite
+    ready_ns,
+    -- [ns] last end, on the job's clock
+    end_ns,
+    -- [ns] waits of all its ranks, added up
+    wait_ns,
+    -- [ns] end less ready
+    transfer_ns,
+    -- [GB/s] bytes over the time from first start to end (10^9 bytes a second)
+    algbw_gbps,
+    -- [GB/s] algbw times macro busbw_factor: not the line rate of a NIC
+    busbw_gbps,
+    -- [GB/s] the same over transfer_ns alone
+    busbw_transfer_gbps,
+    -- global rank that started last (the lowest of several)
+    last_rank,
+    -- [ns] last start less first start
+    skew_ns,
+    -- [ns] error of the clocks that all this rests on: 0 within a host, null where nothing ties them
+    clock_error_ns,
+    -- [clocks] sets of ranks whose clocks cannot be compared with each other
+    n_clocks
+) AS
+WITH grouped AS (
+    SELECT
+        job, collective_id,
+        min(step) AS step,
+        any_value(comm) AS comm,
+        any_value(dim) AS dim,
+        -- The two ends of a point-to-point operation carry different names.
+        CASE WHEN min(op) = max(op) THEN min(op)
+             WHEN min(op) = 'recv' AND max(op) = 'send' THEN 'send_recv'
+             ELSE min(op) END AS op,
+        max(bytes) AS bytes,
+        max(n_ranks) AS n_ranks,
+        max(n_seen) AS n_seen,
+        max(match) AS match,
+        min(start_ns) AS first_start_ns,
+        CASE WHEN any_value(op) IN ('broadcast', 'scatter')
+             THEN coalesce(max(root_start_ns), max(start_ns))
+             ELSE max(start_ns) END AS any_ready_ns,
+        max(end_ns) AS end_ns,
+        sum(greatest(0, least(ready_ns, end_ns) - start_ns))::BIGINT AS wait_ns,
+        count(DISTINCT clock) AS n_clocks,
+        max(last_rank) AS any_last_rank,
+        max(start_ns) - min(start_ns) AS any_skew_ns,
+        max(clock_error_ns) AS any_error_ns
+    FROM _participations
+    WHERE collective_id IS NOT NULL
+    GROUP BY job, collective_id
+), honest AS (
+    SELECT
+        *,
+        CASE WHEN n_clocks = 1 THEN any_ready_ns END AS ready_ns,
+        CASE WHEN n_clocks = 1 THEN greatest(0, end_ns - any_ready_ns) END AS transfer_ns,
+        CASE WHEN n_clocks = 1 THEN nullif(end_ns - first_start_ns, 0) END AS whole_ns
+    FROM grouped
+)
+SELECT
+    job, step, collective_id, comm, dim, op, bytes, n_ranks, n_seen, match, first_start_ns,
+    ready_ns, end_ns, wait_ns, transfer_ns,
+    bytes / whole_ns AS algbw_gbps,
+    bytes / whole_ns * busbw_factor(op, n_ranks) AS busbw_gbps,
+    bytes / nullif(transfer_ns, 0) * busbw_factor(op, n_ranks) AS busbw_transfer_gbps,
+    CASE WHEN n_clocks = 1 THEN any_last_rank END AS last_rank,
+    CASE WHEN n_clocks = 1 THEN any_skew_ns END AS skew_ns,
+    CASE WHEN n_clocks = 1 THEN any_error_ns END AS clock_error_ns,
+    n_clocks
+FROM honest;

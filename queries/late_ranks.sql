@@ -1,0 +1,76 @@
+-- Which rank the others wait for.
+-- requires: waits
+
+-- A rank, with how often it was the last to start a barrier-like collective of which another
+-- rank was seen on a comparable clock, and what that cost the others: the part of their wait that
+-- would have gone had it started together with the last but one.
+CREATE VIEW late_ranks (
+    -- job
+    job,
+    -- global rank
+    rank,
+    -- machine the rank ran on
+    host,
+    -- [collectives] collectives in which it could be compared
+    collectives,
+    -- [collectives] those in which it started last (the lowest rank of several)
+    times_last,
+    -- times_last over collectives, 0 to 1
+    last_share,
+    -- [ns] wait of the others, added up, that its being last caused
+    wait_caused_ns,
+    -- [ns] its own waits in these collectives, added up
+    wait_ns,
+    -- [ns] its start behind the median start of the collective, the median over collectives
+    median_lateness_ns,
+    -- [collectives] times it was last by less than the clock error: nobody can tell
+    times_within_error
+) AS
+WITH comparable AS (
+    SELECT *
+    FROM _participations
+    WHERE n_comparable > 1
+      AND op NOT IN ('broadcast', 'scatter', 'reduce', 'gather')
+), starts AS (
+    SELECT
+        job, collective_id, lone, clock,
+        coalesce(max(start_ns, 2)[2], max(start_ns)) AS second_start_ns,
+        quantile_disc(start_ns, 0.5) AS median_start_ns
+    FROM comparable
+    GROUP BY ALL
+), costs AS (
+    SELECT
+        p.job, p.collective_id, p.clock,
+        any_value(p.last_rank) AS last_rank,
+        any_value(p.last_start_ns - s.second_start_ns) AS behind_ns,
+        any_value(p.clock_error_ns) AS clock_error_ns,
+        sum(greatest(0, least(p.last_start_ns, p.end_ns) - greatest(p.start_ns, s.second_start_ns)))
+            FILTER (p.rank <> p.last_rank) AS caused_ns
+    FROM comparable p JOIN starts s USING (job, collective_id, clock)
+    GROUP BY p.job, p.collective_id, p.clock
+), own AS (
+    SELECT
+        p.job, p.rank, any_value(p.host) AS host,
+        count(*) AS collectives,
+        sum(greatest(0, least(p.ready_ns, p.end_ns) - p.start_ns)) AS wait_ns,
+        quantile_disc(p.start_ns - s.median_start_ns, 0.5) AS median_lateness_ns
+    FROM comparable p JOIN starts s USING (job, collective_id, clock)
+    GROUP BY p.job, p.rank
+), blamed AS (
+    SELECT
+        job, last_rank AS rank,
+        count(*) AS times_last,
+        sum(caused_ns) AS wait_caused_ns,
+        count(*) FILTER (behind_ns <= clock_error_ns AND clock_error_ns > 0) AS times_within_error
+    FROM costs
+    GROUP BY job, last_rank
+)
+SELECT
+    o.job, o.rank, o.host, o.collectives,
+    coalesce(b.times_last, 0) AS times_last,
+    coalesce(b.times_last, 0) / o.collectives AS last_share,
+    coalesce(b.wait_caused_ns, 0)::BIGINT AS wait_caused_ns,
+    o.wait_ns::BIGINT AS wait_ns,
+    o.median_lateness_ns,
+    coalesce(b.times_within_error, 0) AS times_within_error
+FROM own o LEFT JOIN blamed b USING (job, rank);

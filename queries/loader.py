@@ -1,0 +1,160 @@
+"""Opens a DuckDB connection in which every table and every view of the library is there."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from ..ingest.schema import TABLES, Table
+
+Files = Mapping[str, Mapping[str, Sequence[str]]]
+"""job -> table -> its Parquet files."""
+
+LIBRARY = Path(__file__).parent
+
+
+def connect(
+    files: Files,
+    *,
+    jobs: Iterable[str] | None = None,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+) -> duckdb.DuckDBPyConnection:
+    """A connection to an in-memory DuckDB with all tables and views over `files`.
+
+    Every table of the schema is a view with `job` as its first column; a table without files is
+    there too, typed and empty. `jobs` keeps only those jobs; `memory_limit` is DuckDB's ("8GB").
+    Nothing is read until a query asks for it, apart from the footer of a table's first file.
+
+    Raises KeyError for a job or a table that does not exist.
+    """
+    chosen = list(files) if jobs is None else list(jobs)
+    if missing := [j for j in chosen if j not in files]:
+        raise KeyError(f"no job {missing[0]!r}; there are {sorted(files)}")
+    for job in chosen:
+        if strange := set(files[job]) - set(TABLES):
+            raise KeyError(f"job {job!r} has files of unknown tables {sorted(strange)}")
+    con = duckdb.connect()
+    con.execute("SET enable_progress_bar = false")
+    if memory_limit is not None:
+        con.execute(f"SET memory_limit = {_text(memory_limit)}")
+    if threads is not None:
+        con.execute(f"SET threads = {int(threads)}")
+    _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
+    # The library is bound to empty tables first: binding a view then opens no file. The real
+    # tables have the same names and types, so the views take them without being bound again.
+    for table in TABLES.values():
+        con.execute(_view(table, {}))
+    for statement in library():
+        con.execute(statement)
+    for table in TABLES.values():
+        if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
+            con.execute(_view(table, by_job))
+    return con
+
+
+@functools.cache
+def library() -> tuple[str, ...]:
+    """The library's modules as SQL text, each after those that it requires.
+
+    A module says what it needs in lines of the form `-- requires: name, name`.
+    Raises ValueError where a module requires one that does not exist, or itself in a ring.
+    """
+    text = {p.stem: p.read_text(encoding="utf-8") for p in sorted(LIBRARY.glob("*.sql"))}
+    needs = {m: requirements(t) for m, t in text.items()}
+    order: list[str] = []
+
+    def visit(module: str, path: tuple[str, ...]) -> None:
+        if module in order:
+            return
+        if module in path:
+            raise ValueError(f"modules require each other: {' -> '.join((*path, module))}")
+        if module not in text:
+            raise ValueError(f"module {path[-1]!r} requires {module!r}, which does not exist")
+        for needed in needs[module]:
+            visit(needed, (*path, module))
+        order.append(module)
+
+    for module in text:
+        visit(module, ())
+    return tuple(text[m] for m in order)
+
+
+def requirements(text: str) -> list[str]:
+    """The modules named in a module's `-- requires:` lines."""
+    lines = re.findall(r"^-- requires:(.*)$", text, flags=re.MULTILINE)
+    return [name.strip() for line in lines for name in line.split(",")]
+
+
+def materialise(con: duckdb.DuckDBPyConnection, *views: str) -> None:
+    """Computes `views` once and keeps their rows: later queries of them only read.
+
+    For a notebook or a report that asks the same connection many times. Views that others are
+    built from (`waits`, `_segments`) speed those up too. Without names: the views that cost most.
+    Raises duckdb.CatalogException where there is no such view.
+    """
+    for view in views or ("waits", "_activity", "_segments", "_idle"):
+        con.execute(f"CREATE TEMP TABLE _kept AS SELECT * FROM {view}")
+        con.execute(f"ALTER TABLE _kept RENAME TO {_name('_kept_' + view)}")
+        names = ", ".join(_name(c) for c in _columns(con, view))
+        con.execute(
+            f"CREATE OR REPLACE VIEW {_name(view)} ({names}) AS FROM {_name('_kept_' + view)}"
+        )
+
+
+def _columns(con: duckdb.DuckDBPyConnection, view: str) -> list[str]:
+    return [row[0] for row in con.execute(f"DESCRIBE {_name(view)}").fetchall()]
+
+
+def _view(table: Table, by_job: Mapping[str, Sequence[str]]) -> str:
+    """The statement that makes one table a view, `job` first, over the files of each job."""
+    columns = ", ".join(f"{_name(c.name)}::{sql_type(c.type)} AS {c.name}" for c in table.columns)
+    parts = [
+        f"SELECT {_text(job)} AS job, {columns} "
+        f"FROM read_parquet([{', '.join(map(_text, paths))}], hive_partitioning = false)"
+        for job, paths in by_job.items()
+    ]
+    if not parts:
+        nulls = ", ".join(f"NULL::{sql_type(c.type)} AS {c.name}" for c in table.columns)
+        parts = [f"SELECT NULL::VARCHAR AS job, {nulls} WHERE false"]
+    return f"CREATE OR REPLACE VIEW {table.name} AS {' UNION ALL '.join(parts)}"
+
+
+def sql_type(t: pa.DataType) -> str:
+    """The DuckDB name of an Arrow type. Raises TypeError for one that the schema does not use."""
+    if pa.types.is_dictionary(t):
+        return sql_type(t.value_type)
+    if pa.types.is_list(t):
+        return f"{sql_type(t.value_type)}[]"
+    names = {
+        pa.int32(): "INTEGER",
+        pa.int64(): "BIGINT",
+        pa.float64(): "DOUBLE",
+        pa.bool_(): "BOOLEAN",
+        pa.string(): "VARCHAR",
+    }
+    if t not in names:
+        raise TypeError(f"no DuckDB type is declared for {t}")
+    return names[t]
+
+
+def _register_filesystems(con: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
+    """Object stores are read through fsspec, the way the warehouse wrote them."""
+    schemes = {p.split("://", 1)[0] for p in paths if "://" in p} - {"file"}
+    for scheme in sorted(schemes):
+        import fsspec
+
+        con.register_filesystem(fsspec.filesystem(scheme))
+
+
+def _text(value: str) -> str:
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def _name(value: str) -> str:
+    return '"' + value.replace('"', '""') + '"'

@@ -1,0 +1,44 @@
+-- Where the time of a step went.
+-- requires: activity, idle_gaps
+
+-- A rank, step and class of time. Every nanosecond of a step is in exactly one class, so the
+-- classes of a rank and step add up to its end less its start. While a compute kernel runs it is
+-- compute; else while communication runs, transfer as soon as any of it is past ready; else a
+-- copy; else idle. Classes that take no time have no row. Time outside every step is in rows with
+-- step null.
+CREATE VIEW step_breakdown (
+    -- job
+    job,
+    -- global rank
+    rank,
+    -- step; null for the time outside every step
+    step,
+    -- compute, compute_with_comm, exposed_wait, exposed_transfer, exposed_memcpy (copies and
+    -- sets), and the classes of `idle_gaps`: idle_launch_bound, idle_waiting_for_host,
+    -- idle_waiting_for_stream, idle_data_loading, idle_unknown
+    class,
+    -- [ns] time
+    ns
+) AS
+WITH busy AS (
+    SELECT
+        job, rank, ordinal,
+        CASE
+            WHEN compute > 0 AND comm > 0 THEN 'compute_with_comm'
+            WHEN compute > 0 THEN 'compute'
+            WHEN transfer > 0 THEN 'exposed_transfer'
+            WHEN comm > 0 THEN 'exposed_wait'
+            ELSE 'exposed_memcpy'
+        END AS class,
+        sum(end_ns - start_ns) AS ns
+    FROM _segments
+    WHERE compute > 0 OR comm > 0 OR copy > 0
+    GROUP BY ALL
+), idle AS (
+    SELECT job, rank, ordinal, class, sum(end_ns - start_ns) AS ns
+    FROM _idle
+    GROUP BY ALL
+)
+SELECT c.job, c.rank, s.step, c.class, c.ns::BIGINT AS ns
+FROM (FROM busy UNION ALL FROM idle) c
+LEFT JOIN _step_windows s USING (job, rank, ordinal);

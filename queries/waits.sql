@@ -1,0 +1,126 @@
+-- Every participation split into waiting for other ranks and moving bytes.
+-- requires: clocks, sizes
+
+-- One row a participation, on the job's clock, with what its whole collective has in common.
+-- `lone` tells participations without a collective_id apart: each stands alone.
+CREATE VIEW _participations AS
+WITH aligned AS (
+    SELECT
+        c.* EXCLUDE (start_ns, end_ns),
+        CASE WHEN c.collective_id IS NULL
+             THEN hash(c.rank, c.start_ns, c.stream, c.event_id, c.op, c.seq) END AS lone,
+        k.host,
+        coalesce(k.clock, 'rank ' || c.rank) AS clock,
+        k.clock_error_ns AS rank_clock_error_ns,
+        m.dim,
+        m.size AS comm_size,
+        _aligned_ns(c.start_ns, k.offset_ns, k.drift_ppm, k.origin_ns) AS start_ns,
+        _aligned_ns(greatest(c.end_ns, c.start_ns), k.offset_ns, k.drift_ppm, k.origin_ns)
+            AS end_ns
+    FROM collectives c
+    LEFT JOIN _rank_clocks k USING (job, rank)
+    LEFT JOIN (
+        SELECT job, comm, any_value(dim) AS dim, any_value(size) AS size
+        FROM comms GROUP BY job, comm
+    ) m USING (job, comm)
+), counted AS (
+    SELECT
+        *,
+        count(*) OVER whole AS n_seen,
+        count(*) OVER same_clock AS n_comparable,
+        CASE WHEN op IN ('send', 'recv') THEN 2
+             ELSE coalesce(max(group_size) OVER whole, comm_size, count(*) OVER whole)
+        END AS n_ranks,
+        min(end_ns - start_ns) OVER whole AS shortest_ns,
+        max(start_ns) OVER same_clock AS last_start_ns,
+        max(start_ns) FILTER (rank = root) OVER same_clock AS root_start_ns,
+        arg_min(rank, (-start_ns, rank)) OVER same_clock AS last_rank,
+        min(host) OVER same_clock IS NOT DISTINCT FROM max(host) OVER same_clock AS one_host,
+        max(rank_clock_error_ns) OVER same_clock AS largest_error_ns
+    FROM aligned
+    WINDOW
+        whole AS (PARTITION BY job, collective_id, lone),
+        same_clock AS (PARTITION BY job, collective_id, lone, clock)
+)
+SELECT
+    *,
+    max(message_bytes(op, in_bytes, out_bytes, n_ranks))
+        OVER (PARTITION BY job, collective_id, lone) AS bytes,
+    n_comparable < n_seen AS split_clocks,
+    CASE
+        WHEN n_comparable = 1 THEN 0
+        WHEN one_host AND host IS NOT NULL THEN 0
+        ELSE largest_error_ns
+    END AS clock_error_ns,
+    CASE
+        WHEN op IN ('broadcast', 'scatter') THEN
+            CASE WHEN root_start_ns > start_ns THEN root_start_ns ELSE start_ns END
+        WHEN op IN ('reduce', 'gather') THEN
+            CASE WHEN rank = root THEN last_start_ns ELSE start_ns END
+        ELSE last_start_ns
+    END AS ready_ns,
+    CASE
+        WHEN op IN ('broadcast', 'scatter') THEN root_start_ns IS NOT NULL
+        WHEN op IN ('reduce', 'gather') AND rank <> root THEN true
+        WHEN op IN ('reduce', 'gather') AND root IS NULL THEN false
+        ELSE n_comparable >= n_ranks
+    END AS ready_known
+FROM counted;
+
+-- A participation: one rank's part in a collective, split at the moment from which it could have
+-- finished had bandwidth been infinite. Barrier-like operations (all_reduce, all_gather,
+-- reduce_scatter, all_to_all, barrier, send_recv, unknown) wait for the last rank to start;
+-- broadcast and scatter for the root; the root of reduce and gather for everybody, the others for
+-- nobody; send and recv for their peer. wait_ns + transfer_ns = end_ns - start_ns, always. Only
+-- ranks on a comparable clock are compared: without that, or where ranks left no trace, the wait
+-- is a lower bound and `ready_known` is false.
+CREATE VIEW waits (
+    -- job
+    job,
+    -- step that launched it; null outside steps
+    step,
+    -- the same on all ranks of one collective; null where nothing matched it
+    collective_id,
+    -- communicator; null where nothing names it
+    comm,
+    -- parallel dimension of the communicator
+    dim,
+    -- operation
+    op,
+    -- [bytes] message size of the collective (see macro message_bytes; the largest over its ranks)
+    bytes,
+    -- global rank
+    rank,
+    -- [ns] start on the job's clock
+    start_ns,
+    -- [ns] end on the job's clock
+    end_ns,
+    -- [ns] part before ready: waiting for other ranks
+    wait_ns,
+    -- [ns] part after ready: moving bytes
+    transfer_ns,
+    -- [ns] duration less the shortest over the collective's ranks: a wait that needs no clocks
+    wait_min_proxy_ns,
+    -- true for the rank that started last (the lowest of several); null where clocks differ
+    is_last,
+    -- true where every rank that decides `ready` was seen, on a comparable clock
+    ready_known,
+    -- [ns] error of the clocks that the wait rests on: 0 within a host
+    clock_error_ns,
+    -- how the collective was matched: exact, order or partial
+    match,
+    -- [ranks] members of the communicator (2 for send and recv)
+    n_ranks,
+    -- [ranks] members that were seen
+    n_seen,
+    -- row of `events` that carries it
+    event_id
+) AS
+SELECT
+    job, step, collective_id, comm, dim, op, bytes, rank, start_ns, end_ns,
+    greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns,
+    (end_ns - start_ns) - greatest(0, least(ready_ns, end_ns) - start_ns) AS transfer_ns,
+    (end_ns - start_ns) - shortest_ns AS wait_min_proxy_ns,
+    CASE WHEN NOT split_clocks THEN rank = last_rank END AS is_last,
+    ready_known, clock_error_ns, match, n_ranks, n_seen, event_id
+FROM _participations;
