@@ -1,0 +1,319 @@
+"""The notebook API: a warehouse, a job in it, and the calls that the command line wraps."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from ..ingest.errors import UsageError, WarehouseError
+
+if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyConnection
+
+    from ..ingest.run import IngestReport
+    from ..ingest.warehouse import Snapshot
+
+DEFAULT_WAREHOUSE = "warehouse"
+
+
+def open(url: str | os.PathLike[str] | None = None) -> Warehouse:
+    """The warehouse at `url`, else at $RETIME_WAREHOUSE, else ./warehouse. Nothing is created."""
+    return Warehouse(os.fspath(url or os.environ.get("RETIME_WAREHOUSE") or DEFAULT_WAREHOUSE))
+
+
+def connect(
+    url: str | os.PathLike[str] | None = None, job: str | None = None
+) -> DuckDBPyConnection:
+    """`open(url).connect(job)`."""
+    return open(url).connect(job)
+
+
+class Warehouse:
+    """Jobs in one place. Frames of all jobs here, of one job from `job(id)`."""
+
+    def __init__(self, url: str):
+        self.url = url
+
+    def __repr__(self) -> str:
+        return f"retime.open({self.url!r})"
+
+    @property
+    def store(self) -> Any:
+        """The `ingest.warehouse.Warehouse` underneath."""
+        from ..ingest.warehouse import Warehouse as Store
+
+        return Store(self.url)
+
+    def ingest(
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        job: str | None = None,
+        rank: int | None = None,
+        format: str | None = None,
+        workers: int | None = None,
+        progress: Callable[..., None] | None = None,
+    ) -> IngestReport:
+        """Traces into this warehouse; `paths` may be files, folders, globs and archives.
+
+        `job` names the job (else the input does), `rank` says whose a single file is that does
+        not say so itself. Returns an IngestReport whose `exit_code` is 1 where input was lost.
+        Raises UnusableInput where nothing can be used, UsageError where ranks or jobs clash.
+        """
+        from ..ingest.run import ingest
+
+        if isinstance(paths, str | os.PathLike):
+            paths = [paths]
+        return ingest(
+            self.store,
+            [os.fspath(p) for p in paths],
+            job=job,
+            rank=rank,
+            format=format,
+            workers=workers,
+            progress=progress,
+        )
+
+    def job_ids(self) -> list[str]:
+        """Ids of the jobs, sorted."""
+        return sorted(self.store.jobs())
+
+    def jobs(self) -> pl.DataFrame:
+        """One row a job: ranks, framework, sources, steps, participations, clocks, problems."""
+        from . import frames
+
+        return frames.jobs(self.connect())
+
+    def job(self, id: str | None = None) -> Job:
+        """A job by id; without one, the only job there is.
+
+        Raises WarehouseError, with the ids that there are, for any other.
+        """
+        ids = self.job_ids()
+        if id is None and len(ids) == 1:
+            return Job(self, ids[0])
+        if not ids:
+            raise WarehouseError(
+                f"no jobs in warehouse {self.url}: ingest some traces first (retime ingest PATH)"
+            )
+        have = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+        if id is None:
+            raise UsageError(f"warehouse {self.url} holds several jobs, say which: {have}")
+        if id not in ids:
+            raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
+        return Job(self, id)
+
+    def connect(self, job: str | None = None) -> DuckDBPyConnection:
+        """A DuckDB connection with every table and view of all jobs, or of one.
+
+        In memory, over the warehouse's files: it can read them and nothing else.
+        """
+        from ..queries.loader import connect
+
+        ids = self.job_ids() if job is None else [self.job(job).id]
+        if not ids:
+            self.job(None)
+        store = self.store
+        snapshots = [store.snapshot(id) for id in ids]
+        con = connect({s.job: s.files for s in snapshots})
+        _confine(con, snapshots)
+        return con
+
+    def sql(self, query: str, job: str | None = None) -> pl.DataFrame:
+        """The rows of one query over all jobs, or over one. Raises BadQuery, in one sentence."""
+        from . import query as queries
+
+        return queries.run(self.connect(job), query)
+
+    def problems(self, job: str | None = None) -> pl.DataFrame:
+        """What was odd in the input, lost input first."""
+        from . import frames
+
+        return frames.problems(self.connect(job))
+
+
+class Job:
+    """One job of a warehouse. Each view of the SQL library is a method that gives its rows."""
+
+    def __init__(self, warehouse: Warehouse, id: str):
+        self.warehouse = warehouse
+        self.id = id
+        self._con: DuckDBPyConnection | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.warehouse!r}.job({self.id!r})"
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The files of the job as they stand."""
+        return self.warehouse.store.snapshot(self.id)
+
+    @property
+    def con(self) -> DuckDBPyConnection:
+        """A connection with this job's tables and views, kept for as long as the job object."""
+        if self._con is None:
+            self._con = self.warehouse.connect(self.id)
+        return self._con
+
+    def sql(self, query: str) -> pl.DataFrame:
+        """The rows of one query over this job's tables and views."""
+        from . import query as queries
+
+        return queries.run(self.con, query)
+
+    def _rows(self, view: str, order: str = "ALL") -> pl.DataFrame:
+        from . import query as queries
+
+        return queries.frame(self.con.sql(f"SELECT * FROM {view} ORDER BY {order}"))
+
+    def ranks(self) -> pl.DataFrame:
+        """One row a rank: host, device, clock offset and error (ns)."""
+        return self._rows("ranks", "rank")
+
+    def steps(self) -> pl.DataFrame:
+        """One row a step on a rank: windows on device and host (ns)."""
+        return self._rows("steps", "step, rank")
+
+    def comms(self) -> pl.DataFrame:
+        """One row a communicator: members and parallel dimension."""
+        return self._rows("comms", "comm")
+
+    def collectives(self) -> pl.DataFrame:
+        """One row a participation, as recorded (the table behind `waits`)."""
+        return self._rows("collectives", "start_ns, rank, event_id")
+
+    def collective_instances(self) -> pl.DataFrame:
+        """One row a matched collective: wait, transfer (ns), bandwidths (GB/s), who was last."""
+        return self._rows("collective_instances", "first_start_ns, collective_id")
+
+    def waits(self) -> pl.DataFrame:
+        """One row a participation: wait_ns + transfer_ns = its duration."""
+        return self._rows("waits", "start_ns, rank")
+
+    def sync_tax(self) -> pl.DataFrame:
+        """Share of communication time that is waiting, by dimension, operation, size class."""
+        return self._rows("sync_tax")
+
+    def overlap(self) -> pl.DataFrame:
+        """Communication under compute by rank and step; step null is time outside steps."""
+        return self._rows("overlap", "rank, step")
+
+    def step_breakdown(self) -> pl.DataFrame:
+        """Every ns of a step on a rank, in one class each."""
+        return self._rows("step_breakdown", "rank, step, class")
+
+    def bandwidth(self) -> pl.DataFrame:
+        """algbw and busbw (GB/s) by communicator, operation and size class."""
+        return self._rows("bandwidth")
+
+    def kernel_stats(self) -> pl.DataFrame:
+        """Kernels by rank and name: count, total, median, p99 (ns), the longest in all first."""
+        return self._rows("kernel_stats", "total_ns DESC, rank, name")
+
+    def idle_gaps(self) -> pl.DataFrame:
+        """Gaps of a GPU, classified, with what was before and after."""
+        return self._rows("idle_gaps", "rank, start_ns")
+
+    def problems(self) -> pl.DataFrame:
+        """What was odd in this job's input, lost input first."""
+        from . import frames
+
+        return frames.problems(self.con)
+
+    def waited_for(self) -> pl.DataFrame:
+        """Ranks by how long others waited while they were last (ns)."""
+        from . import frames
+
+        return frames.waited_for(self.con)
+
+    def show(self) -> dict[str, Any]:
+        """What the job looks like: ranks, clocks, steps, matches, and where the step went."""
+        from . import frames
+
+        return {**frames.facts(self.con), **frames.headline(self.con)}
+
+    def replay(self, policies: Sequence[Any] = (), **options: Any) -> dict[str, Any]:
+        """`retime.replay(job, policies)`."""
+        return replay(self, policies, **options)
+
+    def stragglers(self) -> dict[str, Any]:
+        """Slowdown against the ideal, m_w, m_s, and its parts by operation, rank and stage."""
+        from ..replay.stragglers import analyse
+
+        return analyse(self.snapshot)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Writes the self-contained page of this job and returns where it is."""
+        from . import report
+
+        return report.write(self, path)
+
+
+def replay(
+    job: Job,
+    policies: Sequence[Any] = (),
+    *,
+    sweep: Mapping[str, Sequence[Any]] | None = None,
+    step: int | None = None,
+) -> dict[str, Any]:
+    """Re-times a job under policies: DESIGN section 5's object, as a dict.
+
+    `policies` are names, or names with parameters as on the command line
+    (`"align-arrivals:ranks=3"`); `sweep` gives a parameter several values.
+    Raises UsageError for a policy or a parameter that there is not.
+    """
+    from ..replay.run import replay
+
+    return replay(job.snapshot, policies, sweep=sweep, step=step)
+
+
+def policies(name: str | None = None) -> list[dict[str, Any]]:
+    """The catalogue, or one policy of it: name, summary, source, params, assumptions.
+
+    Raises UsageError for a name that it does not hold, with those near it.
+    """
+    from . import catalogue
+
+    return catalogue.policies(name)
+
+
+def tables(name: str | None = None) -> list[dict[str, Any]]:
+    """The dictionary of tables, views and macros: one row each, or the columns of one.
+
+    Raises UsageError for a name that there is not, with those near it.
+    """
+    from . import catalogue
+
+    return catalogue.tables(name)
+
+
+def demo(folder: str | os.PathLike[str] = "retime-demo", **options: Any) -> dict[str, Any]:
+    """The whole path on the bundled job: ingest, report, replay; leaves `folder` behind."""
+    from . import demo as bundled
+
+    return bundled.run(folder, **options)
+
+
+_IN_USE: WeakKeyDictionary[DuckDBPyConnection, Any] = WeakKeyDictionary()
+"""Snapshots by connection: one may hold a temporary folder that its files are in."""
+
+
+def _confine(con: DuckDBPyConnection, snapshots: list[Snapshot]) -> None:
+    """Lets a connection read the folders of its files and nothing else, for good.
+
+    Object stores are left open: their reader needs the network.
+    """
+    from .query import literal
+
+    _IN_USE[con] = snapshots
+    paths = [p for s in snapshots for of_table in s.files.values() for p in of_table]
+    if any("://" in p for p in paths):
+        return
+    folders = sorted({os.path.join(os.path.dirname(p), "") for p in paths})
+    con.execute(f"SET allowed_directories = [{', '.join(map(literal, folders))}]")
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")

@@ -1,0 +1,239 @@
+"""What reports are made of: each function reads the views of one job and returns a frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from .query import frame
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+CLASSES: dict[str, tuple[str, str]] = {
+    "compute": ("compute", "compute alone"),
+    "compute_with_comm": ("compute", "compute with communication"),
+    "exposed_wait": ("wait", "exposed wait"),
+    "exposed_transfer": ("transfer", "exposed transfer"),
+    "exposed_memcpy": ("memcpy", "exposed memcpy"),
+    "idle_launch_bound": ("idle", "idle: launch-bound"),
+    "idle_waiting_for_host": ("idle", "idle: waiting for the host"),
+    "idle_waiting_for_stream": ("idle", "idle: waiting for a stream"),
+    "idle_data_loading": ("idle", "idle: data loading"),
+    "idle_unknown": ("idle", "idle: cause unknown"),
+}
+"""Class of `step_breakdown` -> the group it is summed in, and its words on a page."""
+
+GROUPS = ("compute", "wait", "transfer", "memcpy", "idle")
+"""Groups of classes in the order they are shown."""
+
+
+def group_of(name: str) -> str:
+    """The group of a class; idle classes and the rest by how their names begin."""
+    if name in CLASSES:
+        return CLASSES[name][0]
+    return next((g for g in GROUPS if g in name), "idle")
+
+
+def words_of(name: str) -> str:
+    """A class in words."""
+    return CLASSES[name][1] if name in CLASSES else name.replace("_", " ")
+
+
+def jobs(con: DuckDBPyConnection) -> pl.DataFrame:
+    """One row a job of the connection: ranks, steps, participations, clocks, problems."""
+    return frame(
+        con.sql("""
+        WITH s AS (SELECT job, count(DISTINCT step) AS steps FROM steps GROUP BY job),
+        c AS (SELECT job, count(*) AS participations FROM collectives GROUP BY job),
+        p AS (
+            SELECT job, count(*) AS problems,
+                count(*) FILTER (WHERE severity = 'lost') AS lost
+            FROM problems GROUP BY job
+        )
+        SELECT j.job, j.ranks_seen, j.world_size, j.framework, j.sources,
+            coalesce(s.steps, 0) AS steps,
+            coalesce(c.participations, 0) AS participations, j.clocks,
+            coalesce(p.problems, 0) AS problems, coalesce(p.lost, 0) AS lost,
+            make_timestamp(j.created_at_ns // 1000)::VARCHAR[:19] AS created_utc
+        FROM jobs AS j LEFT JOIN s USING (job) LEFT JOIN c USING (job) LEFT JOIN p USING (job)
+        ORDER BY j.created_at_ns, j.job
+        """)
+    )
+
+
+def problems(con: DuckDBPyConnection) -> pl.DataFrame:
+    """Problems of the connection's jobs, input that was lost first."""
+    return frame(
+        con.sql("""
+        SELECT job, severity, code, rank, source, "offset", count, message FROM problems
+        ORDER BY CASE severity WHEN 'lost' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END,
+            code, rank NULLS FIRST, source, "offset"
+        """)
+    )
+
+
+def facts(con: DuckDBPyConnection) -> dict[str, Any]:
+    """What one job is: ranks, hosts, clocks, steps, comms, matches, counts of problems."""
+    job = frame(con.sql("SELECT * FROM jobs")).to_dicts()
+    out: dict[str, Any] = job[0] if job else {}
+    out |= _one(
+        con,
+        """
+        SELECT count(*) AS ranks_seen, count(DISTINCT host) AS hosts,
+            max(clock_error_ns) AS clock_error_ns,
+            count(*) FILTER (WHERE clock_error_ns IS NULL) AS ranks_unaligned,
+            mode(device_name) AS device_name
+        FROM ranks
+        """,
+    )
+    out |= _one(
+        con,
+        """
+        SELECT count(DISTINCT step) AS steps, min(step) AS first_step, max(step) AS last_step,
+            mode(found_by) AS steps_found_by
+        FROM steps
+        """,
+    )
+    out["comms"] = _one(con, "SELECT count(*) AS n FROM comms")["n"]
+    out |= _one(
+        con,
+        """
+        SELECT count(*) AS participations,
+            count(DISTINCT collective_id) AS collectives,
+            count(DISTINCT collective_id) FILTER (WHERE match = 'exact') AS exact,
+            count(DISTINCT collective_id) FILTER (WHERE match = 'order') AS "order",
+            count(DISTINCT collective_id) FILTER (WHERE match = 'partial') AS partial,
+            count(*) FILTER (WHERE collective_id IS NULL) AS unmatched
+        FROM collectives
+        """,
+    )
+    out |= _one(
+        con,
+        """
+        SELECT count(*) FILTER (WHERE severity = 'lost') AS problems_lost,
+            count(*) FILTER (WHERE severity = 'warning') AS problems_warning,
+            count(*) FILTER (WHERE severity = 'info') AS problems_info
+        FROM problems
+        """,
+    )
+    return out
+
+
+def _one(con: DuckDBPyConnection, query: str) -> dict[str, Any]:
+    return frame(con.sql(query)).to_dicts()[0]
+
+
+def split(con: DuckDBPyConnection, by: str | None = None) -> pl.DataFrame:
+    """Where a rank's step goes: `class`, `group`, `mean_ns`, `share`, over all ranks or by one.
+
+    The mean is over (rank, step) windows, so the classes add up to the mean step. Without steps
+    the windows are whole ranks. `by` is None or "rank".
+    """
+    keys = ["class"] if by is None else [by, "class"]
+    rows = frame(
+        con.sql("""
+        SELECT rank, step, class, sum(ns)::BIGINT AS ns FROM step_breakdown
+        WHERE step IS NOT NULL OR NOT EXISTS (FROM step_breakdown WHERE step IS NOT NULL)
+        GROUP BY ALL
+        """)
+    ).with_columns(pl.col("class").cast(pl.String))
+    over = [] if by is None else [by]
+    windows = rows.select(*over, "rank", "step").unique()
+    n = windows.group_by(over).len("n") if over else windows.select(pl.len().alias("n"))
+    sums = rows.group_by(keys).agg(pl.col("ns").sum())
+    out = sums.join(n, on=over) if over else sums.join(n, how="cross")
+    out = out.with_columns((pl.col("ns") / pl.col("n")).alias("mean_ns"))
+    total = pl.col("mean_ns").sum().over(over) if over else pl.col("mean_ns").sum()
+    order = {name: i for i, name in enumerate(CLASSES)}
+    rank = pl.col("class").replace_strict(order, default=len(order), return_dtype=pl.Int32)
+    return (
+        out.with_columns(
+            pl.when(total > 0).then(pl.col("mean_ns") / total).otherwise(0.0).alias("share"),
+            pl.col("class").map_elements(group_of, return_dtype=pl.String).alias("group"),
+        )
+        .sort(*over, rank, "class")
+        .select(*over, "class", "group", "mean_ns", "share")
+    )
+
+
+def groups(by_class: pl.DataFrame) -> pl.DataFrame:
+    """`split` summed into compute, wait, transfer, memcpy and idle, in that order, all present."""
+    found = by_class.group_by("group").agg(pl.col("mean_ns").sum(), pl.col("share").sum())
+    return (
+        pl.DataFrame({"group": list(GROUPS)})
+        .join(found, on="group", how="left", maintain_order="left")
+        .with_columns(pl.col("mean_ns").fill_null(0.0), pl.col("share").fill_null(0.0))
+    )
+
+
+def waited_for(con: DuckDBPyConnection) -> pl.DataFrame:
+    """`late_ranks`, the costliest first: ranks that were last at least once.
+
+    `wait_caused_ns` is the others' wait that would have gone had the rank started together with
+    the last but one; `wait_share` is its share of the same over all ranks.
+    """
+    return frame(
+        con.sql("""
+        SELECT rank, host, collectives, times_last, last_share, wait_caused_ns,
+            wait_caused_ns / nullif(sum(wait_caused_ns) OVER (), 0) AS wait_share,
+            median_lateness_ns, times_within_error
+        FROM late_ranks WHERE times_last > 0
+        ORDER BY wait_caused_ns DESC, times_last DESC, rank
+        """)
+    )
+
+
+def waits_by(con: DuckDBPyConnection, by: str) -> pl.DataFrame:
+    """Wait and transfer of all participations by `rank`, `dim` or `op`, with the wait's share."""
+    return frame(
+        con.sql(f"""
+        SELECT {by}, count(*) AS participations, sum(wait_ns)::BIGINT AS wait_ns,
+            sum(transfer_ns)::BIGINT AS transfer_ns,
+            sum(wait_ns) / nullif(sum(wait_ns + transfer_ns), 0) AS wait_share
+        FROM waits WHERE wait_ns IS NOT NULL GROUP BY {by} ORDER BY {by}
+        """)
+    )
+
+
+def waits_by_dim_and_op(con: DuckDBPyConnection) -> pl.DataFrame:
+    """Wait and transfer of all participations by dimension and operation, the longest first."""
+    return frame(
+        con.sql("""
+        SELECT dim, op, count(*) AS participations, sum(wait_ns)::BIGINT AS wait_ns,
+            sum(transfer_ns)::BIGINT AS transfer_ns,
+            sum(wait_ns) / nullif(sum(wait_ns + transfer_ns), 0) AS wait_share
+        FROM waits WHERE wait_ns IS NOT NULL GROUP BY dim, op
+        ORDER BY sum(wait_ns + transfer_ns) DESC, dim, op
+        """)
+    )
+
+
+def overlap_by_rank(con: DuckDBPyConnection) -> pl.DataFrame:
+    """Ranks with communication, in and out of steps: under compute, exposed, and the ratio."""
+    return frame(
+        con.sql("""
+        SELECT rank, comm_ns, overlap_ns, exposed_ns, overlap_ratio AS overlap_share
+        FROM overlap_by_rank WHERE comm_ns > 0 ORDER BY rank
+        """)
+    )
+
+
+def headline(con: DuckDBPyConnection) -> dict[str, Any]:
+    """The numbers that matter first: mean step, its groups, and the rank others wait for.
+
+    `scope` is "step", or "trace" where the job has no steps, or "nothing" where it has no events.
+    """
+    by_class = split(con)
+    found = groups(by_class)
+    last = waited_for(con)
+    has_steps = bool(_one(con, "SELECT count(*) AS n FROM steps")["n"])
+    total = float(found["mean_ns"].sum())
+    return {
+        "scope": ("step" if has_steps else "trace") if total else "nothing",
+        "step_ns": round(total),
+        **{f"{g}_ns": round(ns) for g, ns in found.select("group", "mean_ns").iter_rows()},
+        "classes": by_class.to_dicts(),
+        "waited_for": last.head(1).to_dicts()[0] if last.height else None,
+    }

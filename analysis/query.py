@@ -1,0 +1,113 @@
+"""One read-only query over a connection, as a Polars frame, with errors in one sentence."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars as pl
+
+from ..ingest.errors import UsageError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+READ_ONLY = {"SELECT", "EXPLAIN"}
+"""Kinds of statement that may run (DESCRIBE, SHOW, SUMMARIZE, FROM and VALUES are SELECTs)."""
+
+INT64 = (-(2**63), 2**63 - 1)
+
+
+class BadQuery(UsageError):
+    """SQL that DuckDB refuses, or that would do more than read."""
+
+
+def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
+    """The rows of one SELECT-like statement.
+
+    Raises BadQuery, in one sentence with DuckDB's own hint, for SQL that is wrong, is several
+    statements, or is anything but a query.
+    """
+    try:
+        statements = con.extract_statements(query)
+    except duckdb.Error as e:
+        raise BadQuery(sentence(e)) from e
+    if len(statements) != 1:
+        raise BadQuery(
+            "the query is empty: give one SELECT"
+            if not statements
+            else f"{len(statements)} statements were given: one query at a time"
+        )
+    kind = statements[0].type.name
+    if kind not in READ_ONLY:
+        raise BadQuery(f"only queries may run here, and this is {kind}: write a SELECT")
+    try:
+        relation = con.sql(query)
+        return frame(relation)
+    except duckdb.Error as e:
+        raise BadQuery(sentence(e)) from e
+
+
+def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
+    """A relation as a Polars frame: sums of integers stay integers, what Polars lacks is text.
+
+    DuckDB sums BIGINT to HUGEINT; such a column is Int64 here, or text where it does not fit.
+    """
+    names, types = relation.columns, [str(t) for t in relation.types]
+    if len(set(names)) < len(names):
+        names = _distinct(names)
+    casts = []
+    for i, (name, kind) in enumerate(zip(names, types, strict=True)):
+        source = f"#{i + 1}"
+        if kind in ("INTERVAL", "BIT", "BLOB", "UHUGEINT", "TIME WITH TIME ZONE"):
+            source = f"{source}::VARCHAR"
+        casts.append(f"{source} AS {quoted(name)}")
+    out = relation.project(", ".join(casts)).pl()
+    for i, kind in enumerate(types):
+        column = out.to_series(i)
+        if kind == "HUGEINT":
+            low, high = column.min(), column.max()
+            fits = low is None or (int(low) >= INT64[0] and int(high) <= INT64[1])  # type: ignore
+            out = out.with_columns(column.cast(pl.Int64 if fits else pl.String))
+        elif kind.startswith("ENUM"):
+            out = out.with_columns(column.cast(pl.String))
+    return out
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """Names made unique: a, a, b -> a, a_1, b."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        n = seen.get(name, 0)
+        seen[name] = n + 1
+        out.append(name if n == 0 else f"{name}_{n}")
+    return out
+
+
+def quoted(name: str) -> str:
+    """A SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(value: Any) -> str:
+    """A SQL literal of a string or an integer."""
+    if isinstance(value, int):
+        return str(value)
+    return "'" + str(value).replace("'", "''") + "'"
+
+
+def sentence(error: Exception) -> str:
+    """DuckDB's message as one sentence: its kind, what is wrong, and its hint."""
+    lines = [s.strip() for s in str(error).splitlines()]
+    kept: list[str] = []
+    for i, s in enumerate(lines):
+        if re.match(r"LINE \d+:", s):
+            break
+        if s and not (i and s.startswith("^")):
+            kept.append(s)
+    head = re.sub(r"^(\w+) Error: ", lambda m: f"{m[1].lower()} error: ", kept[0] if kept else "")
+    hints = " ".join(kept[1:])
+    text = f"{head.rstrip('.!')}. {hints}" if hints else head
+    return f"the query cannot run: {text}"

@@ -1,0 +1,457 @@
+"""Frames and figures on a terminal: tables that never wrap, plain text when piped."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from . import units
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+UNLIMITED = 100_000
+"""Width of a console that is not a terminal: nothing is cut where a program reads."""
+
+NARROWEST = 12
+"""Cells of text are cut no shorter than this, in characters, before columns are left out."""
+
+STYLES = {"compute": "green", "wait": "red", "transfer": "yellow", "memcpy": "cyan", "idle": "dim"}
+
+UNSAFE = {
+    *range(0x00, 0x20),
+    *range(0x7F, 0xA0),
+    0x061C,
+    *range(0x200B, 0x2010),
+    *range(0x2028, 0x202F),
+    *range(0x2060, 0x2070),
+    0xFEFF,
+}
+"""Code points that move the cursor, hide text or turn its direction."""
+
+
+def clean(text: str) -> str:
+    """`text` with control and direction characters written out: what a trace named cannot act."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}")
+        if ord(c) in UNSAFE or 0xD800 <= ord(c) < 0xE000
+        else c
+        for c in text
+    )
+
+
+def console(stderr: bool = False) -> Console:
+    """A console as wide as the terminal; unlimited and colourless where there is none."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else UNLIMITED
+    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+
+
+def to_json(value: Any) -> str:
+    """JSON of rows or of one object: NaN and infinities are null, decimals and dates text."""
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
+        return [_plain(v) for v in value]
+    if hasattr(value, "item"):
+        return _plain(value.item())
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else str(value)
+    return value
+
+
+def cell(name: str, value: Any, raw: bool = False) -> str:
+    """One value of a column: by the unit in the column's name, or `raw` as stored."""
+    if value is None:
+        return units.NOTHING
+    if isinstance(value, list | tuple):
+        inner = [cell("", v, raw) for v in value]
+        return "[" + ", ".join(inner) + "]"
+    if isinstance(value, Mapping):
+        return clean(to_json(value))
+    if not raw and name.endswith("_share"):
+        return units.percent(value)
+    if raw and isinstance(value, float):
+        return f"{value:.6g}"
+    if raw:
+        return clean(str(value))
+    return clean(units.of(name, value))
+
+
+class Cells:
+    """A table as text: header, rows of cells, and which columns are numbers."""
+
+    def __init__(self, names: Sequence[str], rows: list[list[str]], numeric: Sequence[bool]):
+        self.names = list(names)
+        self.rows = rows
+        self.numeric = list(numeric)
+
+    def widths(self) -> list[int]:
+        """Columns of the screen that each column of the table wants."""
+        from rich.cells import cell_len
+
+        return [
+            max([cell_len(n), *(cell_len(r[i]) for r in self.rows)])
+            for i, n in enumerate(self.names)
+        ]
+
+
+def cells(
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    raw: bool = False,
+) -> Cells:
+    """Rows as text; `columns` picks and titles them, `names` lists them where rows may be empty."""
+    keys = list(columns) if columns else list(names or (rows[0] if rows else ()))
+    titles = [columns[k] for k in keys] if columns else [clean(k) for k in keys]
+    numeric = [
+        any(isinstance(r[k], int | float | Decimal) for r in rows)
+        and all(r[k] is None or isinstance(r[k], int | float | Decimal) for r in rows)
+        for k in keys
+    ]
+    return Cells(titles, [[cell(k, r[k], raw) for k in keys] for r in rows], numeric)
+
+
+def fit(table: Cells, width: int) -> tuple[list[int], list[int]]:
+    """Columns that fit in `width` and the room of each: text is cut first, then columns go.
+
+    Returns (indices kept, their widths); two spaces part columns. Numbers are never cut.
+    """
+    want = table.widths()
+    floor = [w if n else min(w, NARROWEST) for w, n in zip(want, table.numeric, strict=True)]
+    kept = list(range(len(want)))
+    while len(kept) > 1 and sum(floor[i] + 2 for i in kept) - 2 > width:
+        kept.pop()
+    for most in range(max(want, default=0), NARROWEST - 1, -1):
+        room = [want[i] if table.numeric[i] else min(want[i], most) for i in kept]
+        if sum(room) + 2 * (len(room) - 1) <= width:
+            return kept, room
+    return kept, [floor[i] for i in kept]
+
+
+def cut(text: str, room: int) -> str:
+    """`text` in at most `room` columns of the screen, an ellipsis where it was cut."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) <= room:
+        return text
+    return set_cell_size(text, max(0, room - 1)).rstrip() + "…"
+
+
+def lines(table: Cells, width: int) -> list[Text]:
+    """The table as lines of at most `width` columns; says which columns had no room."""
+    from rich.cells import cell_len
+    from rich.text import Text
+
+    kept, room = fit(table, width)
+    if not kept:
+        return []
+
+    def line(texts: list[str], style: str = "") -> Text:
+        parts = []
+        for text, i, w in zip(texts, kept, room, strict=True):
+            text = cut(text, w)
+            pad = " " * (w - cell_len(text))
+            parts.append(pad + text if table.numeric[i] else text + pad)
+        return Text("  ".join(parts).rstrip(), style=style, no_wrap=True, overflow="crop")
+
+    out = [line([table.names[i] for i in kept], "bold")]
+    out += [line([row[i] for i in kept]) for row in table.rows]
+    left = [table.names[i] for i in range(len(table.names)) if i not in kept]
+    if left:
+        note = f"({len(left)} more columns do not fit: {', '.join(left)})"
+        out.append(Text(cut(note, width), style="dim"))
+    return out
+
+
+def show_table(
+    out: Console,
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str] | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    raw: bool = False,
+    limit: int | None = None,
+    empty: str = "no rows",
+) -> None:
+    """Prints rows, at most `limit` of them, with a note where some were left out."""
+    if not rows:
+        out.print(empty, style="dim")
+        return
+    shown = rows if limit is None else rows[:limit]
+    for line in lines(cells(shown, columns, names=names, raw=raw), out.width):
+        out.print(line)
+    if len(shown) < len(rows):
+        out.print(
+            f"({len(shown)} of {len(rows):,} rows; --limit N or --json for more)", style="dim"
+        )
+
+
+def bar(share: float, width: int, encoding: str | None) -> str:
+    """A bar of `share` of `width` columns; `#` where the stream has no block characters."""
+    full = max(0.0, min(1.0, share)) * width
+    if (encoding or "").lower().replace("-", "") != "utf8":
+        return "#" * round(full)
+    whole, eighths = divmod(round(full * 8), 8)
+    return "█" * whole + (" ▏▎▍▌▋▊▉"[eighths] if eighths else "")
+
+
+def show_split(out: Console, classes: Sequence[Mapping[str, Any]], *, zero: bool = False) -> None:
+    """The split of a step: class, mean time, share and a bar, in the order of the rows."""
+    from rich.text import Text
+
+    from .frames import words_of
+
+    rows = [r for r in classes if zero or r["mean_ns"] > 0]
+    if not rows:
+        return
+    words = [clean(words_of(r["class"])) for r in rows]
+    times = [units.time(r["mean_ns"]) for r in rows]
+    shares = [units.percent(r["share"]) for r in rows]
+    w, t, s = (max(map(len, c)) for c in (words, times, shares))
+    room = max(8, min(40, out.width - (2 + w + 2 + t + 2 + s + 2)))
+    for r, word, ns, share in zip(rows, words, times, shares, strict=True):
+        line = Text(f"  {word:<{w}}  {ns:>{t}}  {share:>{s}}  ", no_wrap=True)
+        line.append(bar(r["share"], room, out.encoding), style=STYLES.get(r["group"], ""))
+        out.print(line, soft_wrap=True)
+
+
+def straggler_sentence(last: Mapping[str, Any] | None) -> str:
+    """Who the others wait for, in one sentence; says so where nobody is."""
+    if last is None:
+        return "No collective is matched across ranks: nobody to wait for is known."
+    host = f" on {clean(last['host'])}" if last.get("host") else ""
+    return (
+        f"The others wait for rank {last['rank']}{host}: last to start in {last['times_last']} of "
+        f"{last['collectives']} collectives; had it come with the last but one, they would have "
+        f"waited {units.time(last['wait_caused_ns'])} less, added up."
+    )
+
+
+def clocks_sentence(facts: Mapping[str, Any]) -> str:
+    """How the clocks of the job's ranks were brought together, with the error."""
+    kind, error = facts.get("clocks"), facts.get("clock_error_ns")
+    within = "" if error is None else f", error up to {units.time(error)}"
+    loose = facts.get("ranks_unaligned") or 0
+    known = {
+        "one-host": "one clock: all ranks are on one host",
+        "aligned": f"hosts aligned by their collectives{within}",
+        "partly-aligned": f"partly aligned{within}; nothing ties {loose} ranks to the others",
+        "unaligned": "not aligned: nothing ties the hosts together, "
+        "so no waits are given between them",
+        "recorded": "as recorded: the source gives one clock for all",
+    }
+    return known.get(str(kind), clean(str(kind)) if kind else "not known")
+
+
+def show_job(out: Console, facts: Mapping[str, Any]) -> None:
+    """`retime show`: facts in lines, then the split of the step, then who is waited for."""
+    from rich.text import Text
+
+    def line(label: str, text: str, style: str = "") -> None:
+        out.print(Text.assemble((f"{label:<13}", "bold"), (text, style)), soft_wrap=False)
+
+    world = facts.get("world_size")
+    of_world = f" of {world}" if world else ""
+    hosts = facts.get("hosts") or 0
+    where = f" on {hosts} host{'s' if hosts != 1 else ''}" if hosts else ", hosts not known"
+    device = f", {clean(facts['device_name'])}" if facts.get("device_name") else ""
+    line("job", clean(str(facts.get("job", ""))))
+    line("ranks", f"{facts['ranks_seen']}{of_world}{where}{device}")
+    files = facts.get("sources") or 0
+    line("from", f"{clean(str(facts.get('framework')))}, {files} file{'s' if files != 1 else ''}")
+    line("clocks", clocks_sentence(facts))
+    n = facts["steps"]
+    which = f", {facts['first_step']} to {facts['last_step']}" if n > 1 else ""
+    found = f" (by {clean(facts['steps_found_by'])})" if n and facts.get("steps_found_by") else ""
+    line("steps", f"{n}{which}{found}" if n else "none found: times below are of whole traces")
+    line(
+        "collectives",
+        f"{facts['collectives']:,} on {facts['comms']} comms, in "
+        f"{facts['participations']:,} participations",
+    )
+    line(
+        "matched",
+        f"{facts['exact']:,} exact, {facts['order']:,} by order, {facts['partial']:,} partial",
+    )
+    lost = facts["problems_lost"]
+    line(
+        "problems",
+        f"{lost} lost input, {facts['problems_warning']} warnings, {facts['problems_info']} notes",
+        "bold red" if lost else "",
+    )
+    out.print()
+    show_headline(out, facts)
+
+
+def show_headline(out: Console, facts: Mapping[str, Any]) -> None:
+    """Where the step went and who is waited for."""
+    if facts["scope"] == "nothing":
+        out.print("No GPU work in this job: there is no step to split.")
+    else:
+        what = "Step" if facts["scope"] == "step" else "Trace of a rank (no steps found)"
+        out.print(
+            f"{what}: {units.time(facts['step_ns'])}, mean over ranks and steps", style="bold"
+        )
+        show_split(out, facts["classes"])
+    out.print()
+    out.print(straggler_sentence(facts.get("waited_for")))
+
+
+def show_replay(out: Console, result: Mapping[str, Any]) -> None:
+    """`retime replay`: the baseline and its fidelity, then a row a policy, then the small print."""
+    steps = result.get("steps") or []
+    n = len(steps) if isinstance(steps, list) else steps
+    fidelity = result.get("fidelity_pct")
+    out.print(
+        f"measured {units.time(result['measured_ns'], 4)} a step (mean of {n}), replayed unchanged "
+        f"{units.time(result['replayed_ns'], 4)}: off by {_pct(fidelity)}"
+    )
+    rows = []
+    for p in result["policies"]:
+        got = p.get("recovered") or {}
+        rows.append(
+            {
+                "policy": policy_words(p),
+                "step": units.interval(p["step_ns"], p.get("low_ns"), p.get("high_ns")),
+                "gain": _pct(p.get("gain_pct")),
+                "wait": units.time(got.get("wait_ns")),
+                "transfer": units.time(got.get("transfer_ns")),
+                "exposed": units.time(got.get("exposed_ns")),
+            }
+        )
+    if not rows:
+        return
+    out.print()
+    titles = {
+        "policy": "policy",
+        "step": "step (interval)",
+        "gain": "gain",
+        "wait": "wait saved",
+        "transfer": "transfer saved",
+        "exposed": "exposed saved",
+    }
+    table = cells(rows, titles)
+    table.numeric = [False, True, True, True, True, True]
+    for line in lines(table, out.width):
+        out.print(line)
+    for title, key in (("assumes", "assumptions"), ("warning", "warnings")):
+        said = dict.fromkeys(s for p in result["policies"] for s in p.get(key) or ())
+        style = "yellow" if key == "warnings" else "dim"
+        for text in said:
+            out.print(f"{title}: {clean(text)}", style=style)
+
+
+def policy_words(policy: Mapping[str, Any]) -> str:
+    """A policy with its parameters as they would be typed: `align-arrivals:ranks=3`."""
+    given = {k: v for k, v in (policy.get("params") or {}).items() if v is not None}
+    if not given:
+        return clean(str(policy["name"]))
+    texts = (f"{k}={'+'.join(map(str, v)) if isinstance(v, list | tuple) else v}"
+             for k, v in given.items())  # fmt: skip
+    return clean(f"{policy['name']}:{','.join(texts)}")
+
+
+def _pct(value: float | None) -> str:
+    return units.NOTHING if value is None else units.percent(value / 100)
+
+
+def show_problems(out: Console, rows: Sequence[Mapping[str, Any]], limit: int | None) -> None:
+    """`retime problems`: one line a kind, the message below it in full."""
+    from rich.text import Text
+
+    if not rows:
+        out.print("no problems")
+        return
+    shown = rows if limit is None else rows[:limit]
+    styles = {"lost": "bold red", "warning": "yellow", "info": "dim"}
+    for r in shown:
+        head = Text(f"{r['severity']:<8}", style=styles.get(r["severity"], ""))
+        where = clean(str(r["source"] or ""))
+        at = "" if r["offset"] is None else f" at {r['offset']:,}"
+        rank = "" if r["rank"] is None else f"rank {r['rank']}, "
+        times = "" if r["count"] in (None, 1) else f" x {r['count']:,}"
+        head.append(f"{clean(str(r['code']))}{times}", style="bold")
+        head.append(f"  {rank}{where}{at}", style="")
+        out.print(head)
+        out.print(Text("        " + clean(str(r["message"] or ""))))
+    if len(shown) < len(rows):
+        out.print(f"({len(shown)} of {len(rows):,}; --limit N or --json for more)", style="dim")
+
+
+def show_policies(out: Console, rows: Sequence[Mapping[str, Any]], detail: bool) -> None:
+    """`retime policies`: a line each, or everything about one."""
+    from rich.text import Text
+
+    if not detail:
+        show_table(out, rows, {"name": "policy", "summary": "what it re-times"})
+        return
+    for p in rows:
+        out.print(Text(clean(p["name"]), style="bold"))
+        out.print(clean(p["summary"]))
+        out.print(f"source: {clean(p['source'])}", style="dim")
+        if p["params"]:
+            out.print()
+            rows_of = [
+                {
+                    **q,
+                    "default": "" if q["default"] is None else str(q["default"]),
+                    "meaning": q["meaning"]
+                    + (f" ({', '.join(map(str, q['choices']))})" if q["choices"] else ""),
+                }
+                for q in p["params"]
+            ]
+            show_table(
+                out,
+                rows_of,
+                {
+                    "name": "parameter",
+                    "type": "type",
+                    "default": "default",
+                    "unit": "unit",
+                    "meaning": "meaning",
+                },
+            )
+        for text in p["assumptions"]:
+            out.print(f"assumes: {clean(text)}", style="dim")
+
+
+def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
+    """`retime stragglers`: the slowdown, then who and what it comes from."""
+    out.print(
+        f"slowdown {result['slowdown']:.3f}: the job's steps take that many times its ideal",
+        style="bold",
+    )
+    for key, words in (
+        ("m_w", "of the slowdown goes when the slowest 3 % of workers are made ideal"),
+        ("m_s", "of the slowdown goes when the last pipeline stage is made ideal"),
+    ):
+        value = result.get(key)
+        if value is not None:
+            out.print(f"{key.upper()} {value:.3f}  share {words}")
+    for key, title in (("by_op", "operation"), ("by_rank", "rank"), ("by_stage", "stage")):
+        rows = result.get(key) or []
+        if isinstance(rows, Mapping):
+            rows = [{title: k, "slowdown": v} for k, v in rows.items()]
+        if rows:
+            out.print()
+            show_table(out, list(rows), limit=12)

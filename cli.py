@@ -1,0 +1,418 @@
+"""The command line: each command is a Python call of the same name, and its printing."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from .analysis.doors import Job, Warehouse
+
+app = typer.Typer(
+    name="retime",
+    help="Where a distributed training step's time went, who made everybody wait, and what it "
+    "would have cost otherwise.",
+    epilog="Start with `retime demo`, or `retime ingest TRACES --job NAME` and `retime report "
+    "NAME`. `retime COMMAND --help` has examples. Exit codes: 0 done, 1 done but input was lost, "
+    "2 usage, 3 nothing usable. RETIME_DEBUG=1 shows tracebacks.",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--warehouse",
+        metavar="URL",
+        help="Where the jobs are: a folder or an object store (default: $RETIME_WAREHOUSE, "
+        "else ./warehouse).",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+JobId = Annotated[
+    str | None, typer.Argument(metavar="JOB", help="The job (not needed where there is one).")
+]
+Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
+
+
+def _warehouse(url: str | None) -> Warehouse:
+    from .analysis import doors
+
+    return doors.open(url)
+
+
+def _job(url: str | None, id: str | None) -> Job:
+    return _warehouse(url).job(id)
+
+
+def _json(value: Any) -> None:
+    from .analysis.terminal import to_json
+
+    print(to_json(value))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Argument(help="Folder to leave the results in.")] = Path(
+        "retime-demo"
+    ),
+    json: AsJson = False,
+) -> None:
+    """The whole path on a bundled real job: ingest, report, replay.
+
+    Leaves a warehouse and an HTML page in FOLDER, in under a minute.
+
+    \b
+    Examples:
+      retime demo
+      retime sql "FROM sync_tax" --warehouse retime-demo/warehouse
+    """
+    from .analysis import demo as bundled
+    from .analysis import doors, terminal, tracking
+
+    with tracking.progress() as progress:
+        result = doors.demo(folder, progress=progress)
+    if json:
+        return _json(result)
+    bundled.show(terminal.console(), result)
+    raise typer.Exit(result["exit_code"])
+
+
+@app.command()
+def ingest(
+    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs or archives.")],
+    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Name of the job.")] = None,
+    warehouse: Where = None,
+    rank: Annotated[
+        int | None,
+        typer.Option("--rank", min=0, help="Rank of a single file that does not say so itself."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="kineto or recorded (default: detected)."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Traces into the warehouse, as Parquet.
+
+    The same file again changes nothing; a rank may come later; several machines may ingest into
+    one job at once; a killed ingest leaves the warehouse as it was.
+
+    \b
+    Examples:
+      retime ingest traces/ --job run-7
+      retime ingest 'traces/rank*.json.gz' more.zip --job run-7 --warehouse /data/warehouse
+      retime ingest trace.json --job one --rank 3
+    """
+    from .analysis import terminal, tracking
+
+    with tracking.progress() as progress:
+        report = _warehouse(warehouse).ingest(
+            paths, job=job, rank=rank, format=format, workers=workers, progress=progress
+        )
+    if json:
+        _json(tracking.rows_of(report))
+    else:
+        tracking.show(terminal.console(), report)
+    raise typer.Exit(report.exit_code)
+
+
+@app.command()
+def jobs(warehouse: Where = None, json: AsJson = False) -> None:
+    """The jobs of a warehouse, one row each.
+
+    \b
+    Examples:
+      retime jobs
+      retime jobs --warehouse /data/warehouse --json
+    """
+    from .analysis import terminal
+
+    rows = _warehouse(warehouse).jobs().to_dicts()
+    if json:
+        return _json(rows)
+    titles = {
+        "job": "job",
+        "ranks_seen": "ranks",
+        "world_size": "of",
+        "steps": "steps",
+        "participations": "participations",
+        "clocks": "clocks",
+        "lost": "lost",
+        "framework": "framework",
+        "sources": "files",
+        "created_utc": "first ingest (UTC)",
+    }
+    terminal.show_table(terminal.console(), rows, titles)
+
+
+@app.command()
+def show(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
+    """What a job looks like: ranks, clocks, steps, matches, where the step went.
+
+    \b
+    Examples:
+      retime show run-7
+      retime show run-7 --json | jq .waited_for.rank
+    """
+    from .analysis import terminal
+
+    facts = _job(warehouse, job).show()
+    if json:
+        return _json(facts)
+    terminal.show_job(terminal.console(), facts)
+
+
+@app.command()
+def problems(
+    job: JobId = None, warehouse: Where = None, json: AsJson = False, limit: Limit = 40
+) -> None:
+    """What was odd in the input, lost input first.
+
+    \b
+    Examples:
+      retime problems run-7
+      retime problems run-7 --json | jq 'map(select(.severity == "lost"))'
+    """
+    from .analysis import terminal
+
+    rows = _job(warehouse, job).problems().to_dicts()
+    if json:
+        return _json(rows)
+    terminal.show_problems(terminal.console(), rows, limit)
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="One SELECT; `-` reads it from stdin.")],
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="JOB", help="Only this job (default: all).")
+    ] = None,
+    warehouse: Where = None,
+    json: AsJson = False,
+    limit: Limit = 50,
+) -> None:
+    """One query over the tables and the standard library (`retime tables` lists them).
+
+    DuckDB's SQL, read-only; values are as stored (ns, bytes).
+
+    \b
+    Examples:
+      retime sql "FROM sync_tax ORDER BY wait_ns DESC"
+      retime sql "SELECT rank, sum(wait_ns) FROM waits GROUP BY rank" --job run-7 --json
+    """
+    from .analysis import terminal
+
+    text = sys.stdin.read() if query == "-" else query
+    frame = _warehouse(warehouse).sql(text, job)
+    rows = frame.to_dicts()
+    if json:
+        return _json(rows)
+    terminal.show_table(terminal.console(), rows, names=frame.columns, raw=True, limit=limit)
+
+
+@app.command()
+def tables(
+    name: Annotated[str | None, typer.Argument(help="A table, view or macro.")] = None,
+    json: AsJson = False,
+) -> None:
+    """The dictionary of tables, views and macros, with units.
+
+    \b
+    Examples:
+      retime tables
+      retime tables waits
+    """
+    from .analysis import doors, terminal
+
+    rows = doors.tables(name)
+    if json:
+        return _json(rows)
+    terminal.show_tables(terminal.console(), rows, name)
+
+
+@app.command()
+def replay(
+    job: JobId = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", metavar="NAME[:k=v,…]", help="A policy; may be given again."),
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("--sweep", metavar="k=v1,v2", help="Several values of a parameter."),
+    ] = None,
+    step: Annotated[int | None, typer.Option("--step", help="Only this step.")] = None,
+    warehouse: Where = None,
+    json: AsJson = False,
+) -> None:
+    """What the step would have cost: baseline, fidelity, and an estimate for each policy.
+
+    \b
+    Examples:
+      retime replay run-7 --policy align-arrivals
+      retime replay run-7 --policy align-arrivals:ranks=3
+      retime replay run-7 --policy align-arrivals --sweep factor=0,0.5,1
+      retime replay run-7 --policy algorithm:op=all_reduce,algo=tree --json
+    """
+    from .analysis import doors, terminal
+
+    result = doors.replay(_job(warehouse, job), policy or [], sweep=_sweep(sweep), step=step)
+    if json:
+        return _json(result)
+    terminal.show_replay(terminal.console(), result)
+
+
+@app.command()
+def policies(
+    name: Annotated[str | None, typer.Argument(help="A policy, for its parameters.")] = None,
+    json: AsJson = False,
+) -> None:
+    """The catalogue of policies, or one with its parameters and assumptions.
+
+    \b
+    Examples:
+      retime policies
+      retime policies align-arrivals
+    """
+    from .analysis import doors, terminal
+
+    rows = doors.policies(name)
+    if json:
+        return _json(rows)
+    terminal.show_policies(terminal.console(), rows, detail=name is not None)
+
+
+@app.command()
+def stragglers(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
+    """How much slower the job is than its ideal, by operation, rank and stage.
+
+    The ideal has every compute operation at its mean over workers and every transfer at its
+    median.
+
+    \b
+    Examples:
+      retime stragglers run-7
+      retime stragglers run-7 --json | jq .slowdown
+    """
+    from .analysis import terminal
+
+    result = _job(warehouse, job).stragglers()
+    if json:
+        return _json(result)
+    terminal.show_stragglers(terminal.console(), result)
+
+
+@app.command()
+def report(
+    job: JobId = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE.html", help="Default: JOB.html."),
+    ] = None,
+    warehouse: Where = None,
+    json: AsJson = False,
+) -> None:
+    """One self-contained HTML page: where the step went, who is waited for, what if.
+
+    \b
+    Examples:
+      retime report run-7
+      retime report run-7 -o /tmp/run-7.html
+    """
+    written = _job(warehouse, job).report(output)
+    if json:
+        return _json({"path": str(written), "bytes": written.stat().st_size})
+    print(written)
+
+
+def _sweep(texts: list[str] | None) -> dict[str, list[str]] | None:
+    """`["factor=0,0.5"]` -> {"factor": ["0", "0.5"]}. Raises UsageError for other forms."""
+    if not texts:
+        return None
+    from .ingest.errors import UsageError
+
+    out: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        chosen = [v for v in values.split(",") if v]
+        if not (key and equals and chosen):
+            raise UsageError(f"--sweep {text!r} is not of the form k=v1,v2")
+        out[key] = chosen
+    return out
+
+
+def run(args: list[str] | None = None) -> int:
+    """Runs one command line and returns its exit code; errors are one sentence on stderr."""
+    from .ingest.errors import RetimeError
+
+    debug = os.environ.get("RETIME_DEBUG", "") not in ("", "0")
+    try:
+        result = app(args, prog_name="retime", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except typer.Exit as e:
+        return e.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        print("retime: stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has what it wanted; a second error at shutdown would say otherwise.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except RetimeError as e:
+        if debug:
+            raise
+        return _fail(str(e), e.exit_code)
+    except Exception as e:
+        if _is_usage(e):
+            return _usage(e)
+        if debug:
+            raise
+        return _fail(
+            f"{_what(e)} (unexpected: RETIME_DEBUG=1 shows where; please report it)",
+            3 if isinstance(e, OSError) else 70,
+        )
+
+
+def main() -> None:
+    """The entry point of the `retime` script."""
+    sys.exit(run())
+
+
+def _is_usage(error: Exception) -> bool:
+    return hasattr(error, "format_message") and hasattr(error, "exit_code")
+
+
+def _usage(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "retime"
+    text = error.format_message()
+    if not text:
+        return 2
+    return _fail(f"{text.rstrip('.')}. `{path} --help` has the options.", 2)
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"{type(error).__name__}: {error}"
+
+
+def _fail(message: str, code: int) -> int:
+    from .analysis.terminal import clean
+
+    print(f"retime: {clean(' '.join(message.split()))}", file=sys.stderr)
+    return code
