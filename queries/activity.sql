@@ -63,19 +63,16 @@ CREATE VIEW _segments AS
 WITH points AS (
     SELECT
         job, rank,
-        unnest([start_ns, transfer_ns, end_ns]) AS t,
-        unnest([1, 0, -1]) AS comm,
-        unnest([0, 1, -1]) AS transfer,
-        0 AS compute, 0 AS copy, 0 AS begun, 0 AS inside
-    FROM _activity WHERE class = 'comm'
-    UNION ALL
-    SELECT
-        job, rank,
-        unnest([start_ns, end_ns]), 0, 0,
-        unnest(CASE class WHEN 'compute' THEN [1, -1] ELSE [0, 0] END),
-        unnest(CASE class WHEN 'copy' THEN [1, -1] ELSE [0, 0] END),
-        0, 0
-    FROM _activity WHERE class <> 'comm'
+        unnest(CASE class WHEN 'comm' THEN [start_ns, transfer_ns, end_ns]
+                          ELSE [start_ns, end_ns] END) AS t,
+        unnest(CASE class WHEN 'comm' THEN [1, 0, -1] ELSE [0, 0] END) AS comm,
+        unnest(CASE class WHEN 'comm' THEN [0, 1, -1] ELSE [0, 0] END) AS transfer,
+        unnest(CASE class WHEN 'compute' THEN [1, -1] WHEN 'copy' THEN [0, 0]
+                          ELSE [0, 0, 0] END) AS compute,
+        unnest(CASE class WHEN 'copy' THEN [1, -1] WHEN 'compute' THEN [0, 0]
+                          ELSE [0, 0, 0] END) AS copy,
+        0 AS begun, 0 AS inside
+    FROM _activity
     UNION ALL
     SELECT
         job, rank, unnest([start_ns, end_ns]), 0, 0, 0, 0, unnest([1, 0]), unnest([1, -1])

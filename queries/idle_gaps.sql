@@ -15,13 +15,13 @@ CREATE MACRO _is_blocking_call(name) AS name IN (
 CREATE VIEW _gaps AS
 WITH marks AS (
     SELECT
-        job, rank, start_ns, end_ns, end_ns AS work_end_ns, 2 AS priority,
+        job, rank, start_ns, end_ns, end_ns AS work_end_ns, false AS boundary,
         event_id, name, correlation, 0 AS begun, 0 AS inside
     FROM _activity
     UNION ALL
     SELECT
-        job, rank, unnest([start_ns, end_ns]), unnest([start_ns, end_ns]), NULL,
-        unnest([1, 0]), NULL, NULL, NULL, unnest([1, 0]), unnest([1, -1])
+        job, rank, unnest([start_ns, end_ns]), unnest([start_ns, end_ns]), NULL, true,
+        NULL, NULL, NULL, unnest([1, 0]), unnest([1, -1])
     FROM _step_windows
 ), seen AS (
     SELECT
@@ -31,7 +31,7 @@ WITH marks AS (
         CASE WHEN sum(inside) OVER before > 0 THEN sum(begun) OVER before ELSE 0 END AS ordinal
     FROM marks
     WINDOW before AS (
-        PARTITION BY job, rank ORDER BY start_ns, priority, event_id
+        PARTITION BY job, rank ORDER BY start_ns, boundary, event_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
 )
@@ -91,8 +91,12 @@ WITH runtime AS (
         ON l.job = b.job AND l.rank = b.rank AND l.thread = b.thread
         AND l.launch_ns > b.start_ns
 ), loaded AS (
-    SELECT b.*, greatest(0, least(d.end_ns, b.launch_ns) - greatest(d.start_ns, b.free_ns))
-        AS loading_ns
+    SELECT
+        b.*,
+        -- least and greatest pass over nulls, and there may be no loading at all
+        CASE WHEN d.end_ns IS NULL THEN 0
+             ELSE least(d.end_ns, b.launch_ns) - greatest(d.start_ns, b.free_ns)
+        END AS loading_ns
     FROM blocked b
     ASOF LEFT JOIN loading d
         ON b.job = d.job AND b.rank = d.rank AND b.thread = d.thread
@@ -103,8 +107,7 @@ SELECT
     CASE
         WHEN launch_ns IS NULL THEN 'idle_unknown'
         WHEN launch_ns < free_ns THEN 'idle_waiting_for_stream'
-        WHEN 2 * coalesce(loading_ns, 0) >= launch_ns - free_ns AND loading_ns > 0
-            THEN 'idle_data_loading'
+        WHEN loading_ns > 0 AND 2 * loading_ns >= launch_ns - free_ns THEN 'idle_data_loading'
         WHEN blocked_until_ns > free_ns THEN 'idle_waiting_for_host'
         ELSE 'idle_launch_bound'
     END AS class
