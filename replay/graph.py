@@ -110,7 +110,7 @@ def build(
     op_names: tuple[str, ...] = (),
     comm_names: tuple[str, ...] = (),
     extra: dict[str, np.ndarray] | None = None,
-    **columns: np.ndarray,
+    **columns: np.ndarray | None,
 ) -> tuple[TaskGraph, np.ndarray]:
     """A TaskGraph from tasks in any order and edges `src[i] -> dst[i]`; and the order taken.
 

@@ -1,0 +1,288 @@
+"""The task graph of a job of recorded operations (pipeline workers, one row an operation).
+
+Two graphs of the same rows:
+
+* `launches=True` (the honest replay): every task keeps the delay that was measured between the
+  end of what it waited for and its own start, and an operation is posted after the computation
+  that the worker had reached when it was posted. The unchanged replay is all but exact.
+* `launches=False` (the straggler study's replay): no delays, and only the dependencies that the
+  schedule itself needs. Its distance from the measured step is the time lost to launching.
+
+Dependencies, both: computations of a worker in their recorded order; a collective or a pair of
+send and recv starts moving bytes when its last participant has arrived; parameters are gathered
+before the first computation; the k-th recv of a direction precedes its k-th computation, whose
+end lets the k-th send and the (k+1)-th recv be posted (sends and recvs do not hold up the
+computation behind them); collectives of the data-parallel stream follow each other, the first of
+those that reduce after the last backward computation, and the optimizer follows the last.
+A transfer lasts from the arrival of the last participant to the participation's own end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from ..ingest.errors import RetimeError
+from .graph import Kind, TaskGraph, build
+from .policy import ReplayJob
+
+P2P = ("send", "recv")
+FORWARD, BACKWARD, OPTIMIZER = "forward-compute", "backward-compute", "optimizer"
+
+
+class NoWholeStep(RetimeError):
+    """No step of the job has every operation that its schedule needs."""
+
+    exit_code = 3
+
+
+def load(files: Mapping[str, Sequence[str]], *, job: str = "", launches: bool = True) -> ReplayJob:
+    """The replay job of a snapshot's Parquet files by table (`events`, `collectives`, `ranks`)."""
+
+    def table(name: str) -> pl.DataFrame:
+        return pl.concat([pl.read_parquet(f, hive_partitioning=False) for f in files[name]])
+
+    ranks = table("ranks")
+    graph, warnings = graph_of(table("events"), table("collectives"), ranks, launches=launches)
+    facts = {"ranks": ranks, "comms": table("comms") if files.get("comms") else None}
+    return ReplayJob(graph, job, facts, warnings=warnings)
+
+
+def graph_of(
+    events: pl.DataFrame, collectives: pl.DataFrame, ranks: pl.DataFrame, *, launches: bool = True
+) -> tuple[TaskGraph, tuple[str, ...]]:
+    """The graph of the three tables' rows, and warnings about what it leaves out.
+
+    `extra` has stage, dp_rank, event_id (-1 for joins). Steps are independent of each other and
+    released at their first measured start. A step in which the sends or recvs of a worker do not
+    pair with its computations (lost rows, an interleaved schedule) is left out, with a warning.
+    Raises NoWholeStep when that leaves nothing, GraphCycle for contradictory dependencies.
+    """
+    compute, part = _rows(events, collectives, ranks)
+    bad = _broken_steps(compute, part)
+    warnings: tuple[str, ...] = ()
+    if bad:
+        warnings = (
+            f"{len(bad)} steps left out ({', '.join(map(str, bad[:5]))}, ...): sends, recvs and "
+            "computations of a worker do not pair (rows lost, or an interleaved schedule, which "
+            "this replay does not know)",
+        )
+        compute = compute.filter(~pl.col("step").is_in(bad))
+        part = part.filter(~pl.col("step").is_in(bad))
+    if compute.is_empty():
+        raise NoWholeStep("no step has recorded operations that pair; see `retime problems`")
+
+    n_c, n_p = len(compute), len(part)
+    compute = compute.with_columns(task=pl.int_range(n_c, dtype=pl.Int64))
+    part = part.with_columns(
+        transfer=pl.int_range(n_c, n_c + n_p, dtype=pl.Int64),
+        arrive=pl.int_range(n_c + n_p, n_c + 2 * n_p, dtype=pl.Int64),
+        join=n_c + 2 * n_p + pl.col("instance"),
+    )
+    joins = (
+        part.group_by("join", "instance")
+        .agg(
+            ready_ns=pl.col("start_ns").max(),
+            bytes=pl.col("bytes").max(),
+            **{c: pl.col(c).first() for c in ("step", "name", "comm")},
+        )
+        .sort("join")
+    )
+    part = part.join(joins.select("join", "ready_ns"), on="join", maintain_order="left")
+    part = part.with_columns(moved_ns=pl.min_horizontal("ready_ns", "end_ns"))
+
+    edges = _edges(compute, part, launches=launches)
+    src, dst = (np.concatenate([e[i] for e in edges]) for i in (0, 1))
+
+    def column(c: str, p_transfer: str, p_arrive: str, join: np.ndarray) -> np.ndarray:
+        return np.concatenate(
+            [compute[c].to_numpy(), part[p_transfer].to_numpy(), part[p_arrive].to_numpy(), join]
+        )
+
+    def same(c: str, join: np.ndarray) -> np.ndarray:
+        return column(c, c, c, join)
+
+    none = np.full(len(joins), -1)
+    start = column("start_ns", "moved_ns", "start_ns", joins["ready_ns"].to_numpy())
+    end = column("end_ns", "end_ns", "start_ns", joins["ready_ns"].to_numpy())
+    step = same("step", joins["step"].to_numpy())
+    instances = [part["instance"].to_numpy()] * 2 + [joins["instance"].to_numpy()]
+    op_names = tuple(sorted({*compute["name"], *part["name"]}))
+    comm_names = tuple(sorted(set(part["comm"].drop_nulls())))
+    name = [*compute["name"], *part["name"], *part["name"], *joins["name"]]
+    comm = [None] * n_c + [*part["comm"], *part["comm"], *joins["comm"]]
+    op_code = {o: i for i, o in enumerate(op_names)}
+    comm_code = {c: i for i, c in enumerate(comm_names)}
+    kinds = np.where(compute["kind"] == "kernel", Kind.COMPUTE, Kind.HOST)
+    steps, step_index = np.unique(step, return_inverse=True)
+    release = np.full(len(steps), np.iinfo(np.int64).max)
+    np.minimum.at(release, step_index, start)
+    graph, _ = build(
+        len(start),
+        src,
+        dst,
+        order_ns=start,
+        op_names=op_names,
+        comm_names=comm_names,
+        extra={
+            "stage": same("stage", none),
+            "dp_rank": same("dp_rank", none),
+            "event_id": same("event_id", none),
+        },
+        dur_ns=end - start,
+        gap_ns=_gaps(src, dst, start, end, release[step_index], n_c, n_p) if launches else None,
+        release_ns=release[step_index],
+        kind=np.repeat(
+            [*kinds, Kind.TRANSFER, Kind.ARRIVE, Kind.JOIN], [1] * n_c + [n_p, n_p, len(joins)]
+        ),
+        rank=same("rank", none),
+        step=step,
+        op=np.array([op_code[o] for o in name]),
+        comm=np.array([comm_code.get(c, -1) for c in comm]),
+        collective=np.concatenate([np.full(n_c, -1), *instances]),
+        bytes=np.concatenate([np.zeros(n_c, int), part["bytes"], part["bytes"], joins["bytes"]]),
+        start_ns=start,
+        end_ns=end,
+    )
+    return graph, warnings
+
+
+def _rows(
+    events: pl.DataFrame, collectives: pl.DataFrame, ranks: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Computations and participations in the job's clock, numbered among their like (`k`)."""
+
+    def text(*names: str) -> list[pl.Expr]:
+        return [pl.col(c).cast(pl.String) for c in names]
+
+    where = ranks.select(
+        "rank",
+        pl.col("stage").fill_null(-1),
+        pl.col("dp_rank").fill_null(-1),
+        offset=pl.col("clock_offset_ns").fill_null(0),
+    ).unique("rank")
+    k = pl.int_range(pl.len()).over("rank", "step", "name")
+    at = ["rank", "step", "start_ns", "event_id"]
+    rows = (
+        events.filter(pl.col("step").is_not_null())
+        .select("rank", "step", "event_id", "start_ns", "dur_ns", *text("kind", "name"))
+        .join(where, on="rank")
+        .with_columns(start_ns=pl.col("start_ns") + pl.col("offset"))
+        .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
+        .sort(at)
+        .with_columns(k=k)
+    )
+    part = collectives.filter(pl.col("step").is_not_null()).select(
+        "event_id",
+        "collective_id",
+        "stream",
+        *text("comm", "op"),
+        bytes=pl.max_horizontal("in_bytes", "out_bytes").fill_null(0),
+    )
+    compute = rows.join(part, on="event_id", how="anti").filter(
+        pl.col("kind").is_in(["kernel", "host_op"])
+    )
+    part = rows.join(part, on="event_id").sort(at)
+    # A participation that was matched with nothing is an instance of its own.
+    alone = pl.when(pl.col("collective_id").is_null()).then(pl.col("event_id"))
+    instance = pl.struct("collective_id", alone.alias("alone")).rank("dense").cast(pl.Int64) - 1
+    return compute, part.with_columns(instance=instance)
+
+
+def _broken_steps(compute: pl.DataFrame, part: pl.DataFrame) -> list[int]:
+    """Steps where a worker has sends or recvs, but not one for each of its computations."""
+    n_compute = (
+        compute.filter(pl.col("name").is_in([FORWARD, BACKWARD]))
+        .group_by("rank", "step", way=pl.col("name").str.head(4))
+        .agg(n=pl.len())
+    )
+    n_moved = (
+        part.filter(pl.col("op").is_in(P2P))
+        .group_by("rank", "step", "name", way=pl.col("name").str.head(4))
+        .agg(moved=pl.len())
+    )
+    paired = n_moved.join(n_compute, on=["rank", "step", "way"], how="left")
+    bad = paired.filter(pl.col("n").is_null() | (pl.col("n") != pl.col("moved")))
+    return sorted(set(bad["step"]))
+
+
+def _edges(compute: pl.DataFrame, part: pl.DataFrame, *, launches: bool) -> list:
+    """Pairs (source tasks, destination tasks), one a rule of the module's docstring."""
+    worker = ["rank", "step"]
+
+    def pairs(frame: pl.DataFrame, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
+        frame = frame.select(a, b).drop_nulls()
+        return frame[a].to_numpy(), frame[b].to_numpy()
+
+    def linked(left: pl.DataFrame, right: pl.DataFrame, a: str, b: str, on=worker):
+        return pairs(left.select(*on, a).join(right.select(*on, b), on=on), a, b)
+
+    def one(frame: pl.DataFrame, what: str, pick) -> pl.DataFrame:
+        return frame.group_by(worker, maintain_order=True).agg(pick(what))
+
+    edges = [
+        pairs(part, "arrive", "join"),
+        pairs(part, "join", "transfer"),
+        pairs(compute.with_columns(before=pl.col("task").shift().over(worker)), "before", "task"),
+    ]
+    group = part.filter(~pl.col("op").is_in(P2P))
+    edges.append(
+        pairs(
+            group.with_columns(before=pl.col("transfer").shift().over(*worker, "stream")),
+            "before",
+            "arrive",
+        )
+    )
+    gathers = group.filter(pl.col("op") == "all_gather")
+    reduces = group.filter(pl.col("op") != "all_gather")
+    edges.append(linked(gathers, one(compute, "task", pl.first), "transfer", "task"))
+    last_backward = one(compute.filter(pl.col("name") == BACKWARD), "task", pl.last)
+    edges.append(linked(last_backward, one(reduces, "arrive", pl.first), "task", "arrive"))
+    optimizer = compute.filter(pl.col("name") == OPTIMIZER)
+    edges.append(linked(one(reduces, "transfer", pl.last), optimizer, "transfer", "task"))
+    for way in (FORWARD, BACKWARD):
+        work = compute.filter(pl.col("name") == way)
+        send = part.filter(pl.col("name") == way.replace("compute", "send"))
+        recv = part.filter(pl.col("name") == way.replace("compute", "recv"))
+        later = recv.with_columns(pl.col("k") - 1)
+        edges.append(linked(recv, work, "transfer", "task", [*worker, "k"]))
+        edges.append(linked(work, send, "task", "arrive", [*worker, "k"]))
+        edges.append(linked(work, later, "task", "arrive", [*worker, "k"]))
+        edges.append(linked(gathers, recv.filter(pl.col("k") == 0), "transfer", "arrive"))
+    if launches:
+        edges.append(_posted_after(compute, part))
+    return edges
+
+
+def _posted_after(compute: pl.DataFrame, part: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Each participation after the last computation that was past its middle when it was posted.
+
+    The middle, because clocks of host and device and a float32 put a start some microseconds
+    before the end of what it follows.
+    """
+    passed = compute.select(
+        "rank", "step", "task", at=pl.col("start_ns") + (pl.col("end_ns") - pl.col("start_ns")) // 2
+    )
+    posted = part.select("rank", "step", "arrive", at="start_ns")
+    found = posted.sort("at").join_asof(
+        passed.sort("at"), on="at", by=["rank", "step"], check_sortedness=False
+    )
+    found = found.drop_nulls("task")
+    return found["task"].to_numpy(), found["arrive"].to_numpy()
+
+
+def _gaps(src, dst, start, end, release, n_c: int, n_p: int) -> np.ndarray:
+    """Measured delay of computations and arrivals behind their last predecessor (or release).
+
+    Clamped at 0 where a task began before the end of what it is taken to wait for.
+    """
+    before = np.full(len(start), np.iinfo(np.int64).min)
+    np.maximum.at(before, dst, end[src])
+    has_none = before == np.iinfo(np.int64).min
+    before[has_none] = release[has_none]
+    gap = np.maximum(start - before, 0)
+    gap[n_c : n_c + n_p] = 0
+    gap[n_c + 2 * n_p :] = 0
+    return gap
