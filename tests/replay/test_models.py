@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from retime.replay import models
 
 H100 = {"n": 8, "alpha_ns": 822.0, "bandwidth_bytes_per_s": 450e9}
