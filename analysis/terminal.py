@@ -86,8 +86,6 @@ def cell(name: str, value: Any, raw: bool = False) -> str:
         return "[" + ", ".join(inner) + "]"
     if isinstance(value, Mapping):
         return clean(to_json(value))
-    if not raw and name.endswith("_share"):
-        return units.percent(value)
     if raw and isinstance(value, float):
         return f"{value:.6g}"
     if raw:

@@ -3,18 +3,126 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from . import units
+from .terminal import clean, console, cut, show_table
 
 if TYPE_CHECKING:
-    pass
+    from rich.console import Console
+
+    from ..ingest.run import IngestReport, SourceReport
+
+MOST_SOURCES = 20
+"""Sources listed one by one; of more, those that went well are counted."""
 
 
 @contextmanager
-def progress() -> Iterator[Callable[..., None] | None]:
-    """A callback for `ingest`, drawn on stderr where that is a terminal; None where it is not."""
+def progress() -> Iterator[Callable[[int, int, str], None] | None]:
+    """A callback (bytes done, bytes in all, source) drawn on stderr; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
-    yield None
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TransferSpeedColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        console=console(stderr=True),
+        transient=True,
+    ) as bars:
+        task = bars.add_task("reading", total=None)
+
+        def update(done: int, total: int, name: str) -> None:
+            words = cut(clean(name.rsplit("/", 1)[-1]), 24)
+            bars.update(task, completed=done, total=total, description=words)
+
+        yield update
+
+
+def rows_of(report: IngestReport) -> dict[str, Any]:
+    """An ingest's report as one object: what became of each source, rows by table, problems."""
+    return {
+        "job": report.job,
+        "exit_code": report.exit_code,
+        "seconds": round(report.seconds, 3),
+        "bytes": report.bytes,
+        "sources": [_source(s) for s in report.sources],
+        "problems": [
+            {"source": name, "severity": p.severity, "code": p.code, "count": p.count,
+             "message": p.message}
+            for name, p in [*((s.name, p) for s in report.sources for p in s.problems),
+                            *report.problems]
+        ],
+    }  # fmt: skip
+
+
+def _source(source: SourceReport) -> dict[str, Any]:
+    return {
+        "name": source.name,
+        "status": source.status,
+        "format": source.format,
+        "ranks": list(source.ranks),
+        "bytes": source.size_bytes,
+        "rows": dict(source.rows),
+        "error": None if source.error is None else str(source.error),
+    }
+
+
+def show(out: Console, report: IngestReport) -> None:
+    """What an ingest did: one line in all, sources that need a look, problems by kind."""
+    n = Counter(s.status for s in report.sources)
+    words = {
+        "new": "ingested",
+        "already": "already there",
+        "refused": "refused",
+        "failed": "failed",
+    }
+    parts = [f"{n[k]} {w}" for k, w in words.items() if n[k]] or ["nothing to ingest"]
+    rows: Counter[str] = Counter()
+    for s in report.sources:
+        if s.status == "new":
+            rows.update(s.rows)
+    out.print(
+        f"job {clean(report.job)}: {', '.join(parts)} ({units.size(report.bytes)} in "
+        f"{units.time(report.seconds * 1e9)})"
+    )
+    counted = [f"{rows[t]:,} {t}" for t in ("events", "collectives", "steps") if rows[t]]
+    if counted:
+        out.print(f"rows: {', '.join(counted)}")
+    for s in [s for s in report.sources if s.error is not None][:MOST_SOURCES]:
+        out.print(f"{s.status}: {clean(str(s.error))}", style="bold red")
+    kinds: dict[tuple[str, str], list[Any]] = {}
+    for p in [p for s in report.sources for p in s.problems] + [p for _, p in report.problems]:
+        if p.severity == "info":
+            continue
+        kind = kinds.setdefault((p.severity, p.code), [0, p.message])
+        kind[0] += p.count
+    if kinds:
+        order = {"lost": 0, "warning": 1}
+        table = [
+            {"severity": severity, "code": code, "times": count, "message": message}
+            for (severity, code), (count, message) in sorted(
+                kinds.items(), key=lambda k: (order.get(k[0][0], 2), k[0][1])
+            )
+        ]
+        out.print()
+        show_table(
+            out,
+            table,
+            {"severity": "severity", "code": "problem", "times": "times", "message": "first seen"},
+        )
+        out.print(f"retime problems {clean(report.job)} has them all", style="dim")

@@ -110,7 +110,7 @@ def of(name: str, value: object) -> str:
             return size(value)
         if name.endswith("_gbps"):
             return rate(value)
-        if name.endswith("_share"):
+        if name == "share" or name.endswith("_share"):
             return percent(value)
         if isinstance(value, float):
             return f"{value:.4g}"
