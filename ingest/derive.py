@@ -1,0 +1,179 @@
+"""Derived tables: jobs, ranks, comms and collectives over all sources of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .. import __version__
+from . import staging
+from .errors import WarehouseError
+from .manifest import Generation, Manifest, Part, generation_part
+from .schema import TABLES, Problem
+from .warehouse import Warehouse
+from .writer import ROW_GROUP_ROWS, PartWriter
+
+DERIVATION = 1
+"""Raised whenever the same sources would give other derived tables."""
+
+_ORDER = {"ranks": ("rank", "source"), "collectives": ("start_ns", "rank", "event_id")}
+
+
+def generation_id(manifests: list[Manifest]) -> str:
+    """Id of the derived tables over these sources: 16 hex digits, whatever the order."""
+    parts = [__version__, str(DERIVATION), *sorted(m.id for m in manifests)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def derive(warehouse: Warehouse, job: str) -> Generation | None:
+    """Makes the derived tables stand for the sources present; gives what it made, else None.
+
+    Repeats while sources come in. The same sources give the same files, so two processes may do
+    it at once; where the file system has locks the second waits and finds it done. Raises
+    WarehouseError where the job cannot be written or read.
+    """
+    folder = warehouse.job_folder(job)
+    made = None
+    with (
+        staging.staging(folder) as staged,
+        staging.writing(warehouse.path),
+        staging.locked(folder, staging.DERIVE_LOCK),
+    ):
+        while True:
+            manifests, _ = warehouse.manifests(job)
+            if not manifests or warehouse.generation(job, manifests) is not None:
+                return made
+            made = derive_into(staged, folder, manifests)
+            staging.publish(folder, staged, [(p.file, p.file) for p in made.parts], made)
+
+
+def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Generation:
+    """Writes the derived tables over these sources below `target`; see `derive`.
+
+    Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
+    """
+    from .matching import resolve
+
+    manifests = sorted(manifests, key=lambda m: m.id)
+    views = {
+        t: _rows(t, [job_folder / p.file for m in manifests for p in _parts(m, t)])
+        for t in ("collectives", "ranks", "comms", "steps")
+    }
+    resolved = resolve(**views)
+    problems = [*_contradictions(manifests), *resolved.problems]
+    tables = {
+        "jobs": pa.Table.from_batches([_job_row(manifests, views["ranks"], resolved.clocks)]),
+        "ranks": resolved.ranks,
+        "comms": resolved.comms,
+        "collectives": resolved.collectives,
+        "problems": pa.Table.from_batches([problem_rows(None, problems)]),
+    }
+    generation = generation_id(manifests)
+    parts: dict[str, list[Part]] = {}
+    with staging.writing(target):
+        writer = PartWriter(target)
+        for name, table in tables.items():
+            table = _sorted(name, table.select(TABLES[name].schema.names))
+            for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
+                writer.write(name, batch)
+        for written in writer.close():
+            file = generation_part(written.table, generation)
+            (target / file).parent.mkdir(exist_ok=True)
+            os.replace(target / written.file, target / file)
+            parts[written.table] = [Part(file, written.rows, written.bytes, written.sha256)]
+    return Generation(
+        id=generation,
+        sources=[m.id for m in manifests],
+        tables=parts,
+        tool_version=__version__,
+        created_at_ns=time.time_ns(),
+    )
+
+
+def _parts(manifest: Manifest, table: str) -> list[Part]:
+    return (manifest.views if TABLES[table].derived else manifest.tables).get(table, [])
+
+
+def _rows(table: str, paths: list[Path]) -> pa.Table:
+    """All rows of these files, in their order, with one dictionary a column."""
+    schema = TABLES[table].schema
+    read = []
+    for path in paths:
+        try:
+            read.append(pq.ParquetFile(path).read(schema.names).select(schema.names).cast(schema))
+        except (pa.ArrowException, OSError, KeyError) as e:
+            raise WarehouseError(
+                f"{path}: cannot be read ({e}); remove the manifest of the same name and ingest "
+                "the source again"
+            ) from e
+    if not read:
+        return schema.empty_table()
+    return pa.concat_tables(read).unify_dictionaries().combine_chunks()
+
+
+def _sorted(name: str, table: pa.Table) -> pa.Table:
+    keys = _ORDER.get(name)
+    if keys is None or not table.num_rows:
+        return table
+    plain = {k: table[k] for k in keys}
+    for k, column in plain.items():
+        if pa.types.is_dictionary(column.type):
+            plain[k] = column.cast(pa.string())
+    plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
+    order = pa.table(plain).sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
+    return table.take(order)
+
+
+def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.RecordBatch:
+    worlds = [w for m in manifests for w in m.world_sizes]
+    newest = max(manifests, key=lambda m: (m.created_at_ns, m.id))
+    return TABLES["jobs"].batch(
+        {
+            "world_size": [max(worlds, default=None)],
+            "ranks_seen": [len(set(ranks["rank"].to_pylist()))],
+            "framework": [", ".join(sorted({m.format for m in manifests}))],
+            "sources": [len(manifests)],
+            "created_at_ns": [min(m.created_at_ns for m in manifests)],
+            "tool_version": [newest.tool_version],
+            "clocks": [clocks],
+        }
+    )
+
+
+def _contradictions(manifests: list[Manifest]) -> list[Problem]:
+    """What sources of one job say differently: the number of its ranks, or more than it has."""
+    said: dict[int, list[str]] = {}
+    for m in sorted(manifests, key=lambda m: m.name):
+        for world in m.world_sizes:
+            said.setdefault(world, []).append(m.name)
+    if len(said) < 2:
+        return []
+    each = "; ".join(f"{w} says {names[0]}" for w, names in sorted(said.items()))
+    return [
+        Problem(
+            "world_size_differs",
+            f"sources of this job disagree on its number of ranks ({each}): are they of one job?",
+            count=len(said),
+        )
+    ]
+
+
+def problem_rows(source: str | None, problems: list[Problem]) -> pa.RecordBatch:
+    """Rows of `problems` for one source (None: the job as a whole)."""
+    return TABLES["problems"].batch(
+        {
+            "source": [source] * len(problems),
+            "rank": [p.rank for p in problems],
+            "severity": [p.severity for p in problems],
+            "code": [p.code for p in problems],
+            "offset": [p.offset for p in problems],
+            "message": [p.message for p in problems],
+            "count": [p.count for p in problems],
+        }
+    )

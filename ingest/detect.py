@@ -1,0 +1,60 @@
+"""Which parser reads a source: the registry of formats, and the guess from a source's head."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from .errors import UnusableInput, UsageError
+from .sources import Source
+
+PARSERS: dict[str, str] = {
+    "kineto": "retime.ingest.kineto",
+    "recorded": "retime.ingest.recorded",
+}
+"""Format name -> module with `looks_like(head, name)`, `parse(source, *, rank, threads)` and,
+where a rank can be told without parsing, `peek_rank(source)`. Asked in this order."""
+
+HEAD_BYTES = 65536
+
+
+def parser(format: str) -> ModuleType:
+    """The parser module of a format. Raises UsageError for a name that is not one."""
+    if format not in PARSERS:
+        raise UsageError(f"no format {format!r}; formats: {', '.join(PARSERS)}")
+    return module(PARSERS[format])
+
+
+def module(name: str) -> ModuleType:
+    """A parser's module, imported only now: start-up is part of a small ingest's time."""
+    return importlib.import_module(name)
+
+
+def detect(source: Source) -> str:
+    """The format of a source, from its first 64 KiB (decompressed) and its name.
+
+    Raises UnusableInput where no parser takes it.
+    """
+    try:
+        head = source.head(HEAD_BYTES)
+    except OSError as e:
+        raise UnusableInput(f"cannot be read: {e.strerror or e}", path=source.name) from e
+    if not head.strip(b"\0 \t\r\n"):
+        what = "it is empty" if not head else "there is nothing but white space at its start"
+        raise UnusableInput(what, path=source.name)
+    for format in PARSERS:
+        if parser(format).looks_like(head, source.name):
+            return format
+    raise UnusableInput(
+        f"not a trace of a known format ({', '.join(PARSERS)}); --format NAME forces one",
+        path=source.name,
+    )
+
+
+def peek_rank(source: Source, format: str) -> int | None:
+    """The rank of a source where its parser can tell without reading it all, else None."""
+    peek = getattr(parser(format), "peek_rank", None)
+    try:
+        return None if peek is None else peek(source)
+    except (UnusableInput, OSError):
+        return None  # parsing says it with its place

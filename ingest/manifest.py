@@ -1,0 +1,165 @@
+"""Manifests: what says that a table's files count, and what they hold."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import msgspec
+
+from .errors import RetimeError
+from .schema import TABLES
+
+LAYOUT = 1
+"""Version of the layout that this code reads and writes."""
+
+MAX_MANIFEST_BYTES = 64 << 20
+"""A larger manifest is not read: it is an input like any other."""
+
+_ID = re.compile(r"[0-9a-f]{64}")
+
+
+class BadManifest(RetimeError):
+    """A manifest that cannot be used: its files are left alone and not read."""
+
+    def __init__(self, path: Path, what: str):
+        super().__init__(f"{path}: {what}")
+        self.file = path.name
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One Parquet file: path inside the job's folder, rows, size in bytes, SHA-256 of its bytes."""
+
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """One source file and the parts that hold its rows.
+
+    `tables` holds what is read as it stands; `views` the source's own rows of the derived tables.
+    `problems` counts the occurrences by severity. `world_sizes` are those the source states.
+    """
+
+    id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    format: str
+    ranks: list[int]
+    world_sizes: list[int]
+    tables: dict[str, list[Part]]
+    views: dict[str, list[Part]]
+    problems: dict[str, int]
+    tool_version: str
+    created_at_ns: int
+    layout: int = LAYOUT
+
+    @property
+    def parts(self) -> list[Part]:
+        """Every file of the source."""
+        return [p for t in (*self.tables.values(), *self.views.values()) for p in t]
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """One making of the derived tables, over exactly the sources whose ids it lists (sorted)."""
+
+    id: str
+    sources: list[str]
+    tables: dict[str, list[Part]]
+    tool_version: str
+    created_at_ns: int
+    layout: int = LAYOUT
+
+    @property
+    def parts(self) -> list[Part]:
+        """Every file of the generation."""
+        return [p for t in self.tables.values() for p in t]
+
+
+def source_manifest_name(source_id: str) -> str:
+    """File name of a source's manifest."""
+    return f"{source_id[:16]}.json"
+
+
+def generation_manifest_name(generation_id: str) -> str:
+    """File name of a derived generation's manifest."""
+    return f"derived-{generation_id}.json"
+
+
+def source_part(table: str, source_id: str, n: int) -> str:
+    """Path in the job's folder of the n-th file with a source's rows of a table.
+
+    A source's own view of a derived table goes below `_staged`, which hive readers skip.
+    """
+    room = f"_staged/{table}" if TABLES[table].derived else table
+    return f"{room}/{source_id[:16]}-{n:03d}.parquet"
+
+
+def generation_part(table: str, generation_id: str) -> str:
+    """Path in the job's folder of a derived table's file."""
+    return f"{table}/derived-{generation_id}.parquet"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A source's manifest, checked. Raises BadManifest, or FileNotFoundError where it is gone."""
+    m = _decode(path, Manifest)
+    _require(path, _ID.fullmatch(m.id) is not None, "its id is not a digest")
+    _require(path, path.name == source_manifest_name(m.id), "its id is not the one in its name")
+    for staged, tables in ((False, m.tables), (True, m.views)):
+        for table, parts in tables.items():
+            known = table in TABLES and TABLES[table].derived == staged
+            _require(path, known, f"it names a table {table[:40]!r} that does not belong there")
+            expected = [source_part(table, m.id, n) for n in range(len(parts))]
+            _check_parts(path, parts, expected)
+    return m
+
+
+def read_generation(path: Path) -> Generation:
+    """A derived generation's manifest, checked. Raises as `read_manifest`."""
+    g = _decode(path, Generation)
+    _require(path, path.name == generation_manifest_name(g.id), "its id is not the one in its name")
+    _require(path, all(_ID.fullmatch(s) for s in g.sources), "a source's id is not a digest")
+    for table, parts in g.tables.items():
+        derived = table in TABLES and (TABLES[table].derived or table == "problems")
+        _require(path, derived, f"it names a table {table[:40]!r} that does not belong there")
+        _check_parts(path, parts, [generation_part(table, g.id)])
+    return g
+
+
+def write_manifest(path: Path, manifest: Manifest | Generation) -> None:
+    """Writes a manifest and its bytes to the disk proper. Raises OSError."""
+    with open(path, "wb") as f:
+        f.write(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        f.write(b"\n")
+        f.flush()
+        os.fsync(f.fileno())
+
+
+def _decode(path: Path, kind):
+    with open(path, "rb") as f:
+        size = os.fstat(f.fileno()).st_size
+        _require(path, size <= MAX_MANIFEST_BYTES, f"it has {size} bytes")
+        data = f.read(MAX_MANIFEST_BYTES)
+    try:
+        m = msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
+        raise BadManifest(path, f"not a manifest ({e})") from e
+    _require(
+        path, m.layout == LAYOUT, f"its layout is {m.layout}, this version reads {LAYOUT}; upgrade"
+    )
+    return m
+
+
+def _check_parts(path: Path, parts: list[Part], expected: list[str]) -> None:
+    # The name is a function of table and id: nothing else is ever opened, whatever the file says.
+    _require(path, [p.file for p in parts] == expected, "it names files that are not its own")
+    _require(path, all(p.rows >= 0 and p.bytes >= 0 for p in parts), "it has a negative size")
+
+
+def _require(path: Path, holds: bool, what: str) -> None:
+    if not holds:
+        raise BadManifest(path, f"a manifest that cannot be used: {what}")

@@ -1,0 +1,443 @@
+"""Ingest: paths in, a job's tables out, whatever happens to the process on the way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import detect, staging
+from .derive import derive
+from .errors import RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
+from .manifest import Manifest, source_manifest_name
+from .schema import Problem
+from .sources import Source, find_sources
+from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
+from .warehouse import Warehouse, check_job_id, job_id_from
+from .workers import WorkerDied
+from .workers import run as run_workers
+
+SMALL_BYTES = 64 << 20
+"""Below so many (decompressed) bytes, starting worker processes costs more than it saves."""
+
+Progress = Callable[[int, int, str], None]
+"""Called with bytes done, bytes in all (as stored) and the name of a source being read."""
+
+_SUFFIX = re.compile(r"\.(json|gz|tgz|tar|zip|parquet|jsonl|csv|pt|trace|zst|xz|bz2)$", re.I)
+_RANK_IN_NAME = re.compile(r"rank[-_. ]?\d+|^\d+$", re.I)
+
+
+@dataclass
+class SourceReport:
+    """What became of one source: `status` is new, already, refused or failed.
+
+    `rows` counts the rows written by table (rows of derived tables before matching).
+    """
+
+    name: str
+    status: str
+    size_bytes: int
+    format: str | None = None
+    ranks: list[int] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    error: RetimeError | None = None
+
+
+@dataclass
+class IngestReport:
+    """What an ingest did. `problems` are (place, problem) pairs that belong to no source."""
+
+    job: str
+    sources: list[SourceReport]
+    problems: list[tuple[str, Problem]]
+    seconds: float
+    bytes: int
+
+    @property
+    def n_problems(self) -> int:
+        """Occurrences of problems of severity lost or warning."""
+        return sum(p.count for p in self._all() if p.severity != "info")
+
+    @property
+    def n_lost(self) -> int:
+        """Occurrences of problems by which input was lost."""
+        return sum(p.count for p in self._all() if p.severity == "lost")
+
+    @property
+    def exit_code(self) -> int:
+        """0 done, 1 done with input lost, 3 nothing usable."""
+        if not any(s.status in ("new", "already") for s in self.sources):
+            return 3
+        return 1 if self.n_lost else 0
+
+    def _all(self) -> list[Problem]:
+        return [p for s in self.sources for p in s.problems] + [p for _, p in self.problems]
+
+
+class _Candidate(NamedTuple):
+    place: int
+    """Among all sources of the call; names may repeat in an archive."""
+    source: Source
+    format: str
+    rank: int | None
+
+
+def ingest(
+    warehouse: Warehouse | str | os.PathLike[str],
+    paths: str | os.PathLike[str] | list[str],
+    *,
+    job: str | None = None,
+    rank: int | None = None,
+    format: str | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> IngestReport:
+    """Ingests files, folders, globs and archives into one job of a warehouse.
+
+    `job` is made from the path where it is not given; `rank` is for a single source that does not
+    say its own; `format` forces a parser; `workers` is the number of cores to use (all). Sources
+    whose content is there already change nothing. Each source counts as soon as it is finished,
+    the derived tables are made once at the end.
+
+    Raises UsageError (also for clashing ranks, before anything is written), UnusableInput where
+    no source is usable, WarehouseError where the warehouse cannot be written.
+    """
+    began = time.perf_counter()
+    if not isinstance(warehouse, Warehouse):
+        warehouse = Warehouse(warehouse)
+    given = [os.fspath(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    _check_arguments(given, job, rank, format, workers)
+    job = job_id_of(given) if job is None else job
+    folder = warehouse.job_folder(job)
+    n_workers = workers or os.cpu_count() or 1
+    problems: list[tuple[str, Problem]] = []
+    sources = list(find_sources(given, lambda name, p: problems.append((name, p))))
+    if rank is not None and len(sources) > 1:
+        raise UsageError(f"--rank names the rank of one source, and here are {len(sources)}")
+
+    candidates, reports = _detected(sources, given, format, rank, problems)
+    warehouse.check_writable()
+    present, bad = staging.readable_manifests(folder)
+    problems += [(job, Problem("bad_manifest", str(e))) for e in bad]
+    todo: list[_Candidate] = []
+    for candidate, standing in zip(
+        candidates, _already(candidates, present, n_workers), strict=True
+    ):
+        if standing is None:
+            todo.append(candidate)
+        else:
+            reports[candidate.place] = _already_report(candidate, standing)
+    _check_clashes(folder, todo, present)
+    if todo:
+        warehouse.remove_orphans(job)
+        known: dict[str, Manifest | None] = {e.file: None for e in bad}
+        known |= {source_manifest_name(m.id): m for m in present}
+        reports |= _ingest_all(folder, todo, known, n_workers, progress)
+
+    ordered = [reports[i] for i in sorted(reports)]
+    if not any(r.status in ("new", "already") for r in ordered):
+        raise _nothing_usable(ordered, problems, given)
+    manifests, _ = warehouse.manifests(job)
+    if manifests and warehouse.generation(job, manifests) is None:
+        derive(warehouse, job)
+    return IngestReport(
+        job=job,
+        sources=ordered,
+        problems=problems,
+        seconds=time.perf_counter() - began,
+        bytes=sum(s.size_bytes for s in sources),
+    )
+
+
+def job_id_of(paths: list[str]) -> str:
+    """A job's id from what is ingested: a folder's or file's name, without suffixes.
+
+    A file that is named after its rank, and several files, give the name of their folder.
+    """
+    path = os.path.abspath(paths[0])
+    if len(paths) > 1:
+        path = os.path.commonpath([os.path.abspath(p) for p in paths])
+        return job_id_from(os.path.basename(path))
+    if os.path.isdir(path):
+        return job_id_from(os.path.basename(path))
+    while any(c in path for c in "*?["):
+        path = os.path.dirname(path)
+        if not any(c in path for c in "*?["):
+            return job_id_from(os.path.basename(path))
+    stem = os.path.basename(path)
+    while (shorter := _SUFFIX.sub("", stem)) != stem:
+        stem = shorter
+    if not stem or _RANK_IN_NAME.search(stem):
+        stem = os.path.basename(os.path.dirname(path))
+    return job_id_from(stem)
+
+
+def _check_arguments(
+    given: list[str],
+    job: str | None,
+    rank: int | None,
+    format: str | None,
+    workers: int | None,
+) -> None:
+    if not given:
+        raise UsageError("nothing to ingest: name a file, a folder, a glob or an archive")
+    if job is not None:
+        check_job_id(job)
+    if rank is not None and rank < 0:
+        raise UsageError(f"a rank is 0 or more, not {rank}")
+    if workers is not None and workers < 1:
+        raise UsageError(f"workers must be 1 or more, not {workers}")
+    if format is not None:
+        detect.parser(format)
+
+
+def _detected(
+    sources: list[Source],
+    given: list[str],
+    format: str | None,
+    rank: int | None,
+    problems: list[tuple[str, Problem]],
+) -> tuple[list[_Candidate], dict[int, SourceReport]]:
+    """The sources with a format; those named themselves without one have failed."""
+    named = {os.path.normpath(p) for p in given}
+    candidates: list[_Candidate] = []
+    failed: dict[int, SourceReport] = {}
+    for i, source in enumerate(sources):
+        try:
+            found = format or detect.detect(source)
+        except UnusableInput as e:
+            # Any folder has files that are no traces; a file that was named is wanted.
+            if os.path.normpath(source.name) in named:
+                failed[i] = _failure(source, None, e, "not_a_trace")
+            else:
+                what = str(e).removeprefix(f"{source.name}: ")
+                problems.append((source.name, Problem("not_a_trace", what)))
+            continue
+        peeked = detect.peek_rank(source, found) if rank is None else rank
+        candidates.append(_Candidate(i, source, found, peeked))
+    return candidates, failed
+
+
+def _already(
+    candidates: list[_Candidate], present: list[Manifest], n_workers: int
+) -> list[Manifest | None]:
+    """For each candidate the manifest that stands for the same content and format, if any."""
+    by_id = {m.id: m for m in present}
+    sizes = {m.size_bytes for m in present}
+
+    def standing(c: _Candidate) -> Manifest | None:
+        # Another size is other content: most new sources need not be read twice.
+        if c.source.size_bytes not in sizes:
+            return None
+        try:
+            return by_id.get(source_id(c.source.sha256, c.format))
+        except OSError:
+            return None  # parsing says it
+
+    with ThreadPoolExecutor(n_workers) as pool:
+        return list(pool.map(standing, candidates))
+
+
+def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
+    """Raises RankClash for what can be told before parsing: against the job, then in the call."""
+    first: dict[tuple[str, int], Source] = {}
+    for c in todo:
+        if c.rank is None:
+            continue
+        staging.check_clash(folder, c.source.name, c.format, [c.rank], present)
+        other = first.setdefault((c.format, c.rank), c.source)
+        if other is not c.source and (
+            other.size_bytes != c.source.size_bytes or other.sha256 != c.source.sha256
+        ):
+            raise staging.clash(folder, c.rank, c.source.name, other.name)
+
+
+def _ingest_all(
+    folder: Path,
+    todo: list[_Candidate],
+    known: dict[str, Manifest | None],
+    n_workers: int,
+    progress: Progress | None,
+) -> dict[int, SourceReport]:
+    """Stages every source and commits each as it finishes."""
+    reports: dict[int, SourceReport] = {}
+    finished: dict[int, Staged] = {}
+    unfinished = dict(enumerate(todo))
+    tell = _teller(todo, progress)
+    with staging.staging(folder) as staged:
+
+        def commit_ready() -> None:
+            for i in sorted(finished):
+                ranks = finished[i].manifest.ranks
+                # Which of two clashing sources stays must not depend on which is faster.
+                if any(
+                    j < i and (c.rank is None or c.rank in ranks) for j, c in unfinished.items()
+                ):
+                    continue
+                source = todo[i].source
+                result = finished.pop(i)
+                reports[todo[i].place] = _commit(folder, staged / str(i), source, result, known)
+
+        try:
+            for i, result in _staged(todo, staged, n_workers, tell):
+                candidate = unfinished.pop(i)
+                tell(i, candidate.source.size_bytes)
+                if isinstance(result, WarehouseError):
+                    raise result
+                if isinstance(result, Staged):
+                    finished[i] = result
+                else:
+                    shutil.rmtree(staged / str(i), ignore_errors=True)
+                    reports[candidate.place] = _failure(candidate.source, candidate.format, result)
+                commit_ready()
+        except WarehouseError as e:
+            n = sum(r.status == "new" for r in reports.values())
+            raise WarehouseError(f"{e} ({n} of {len(todo)} new sources are in)") from e
+    return reports
+
+
+def _staged(
+    todo: list[_Candidate],
+    staged: Path,
+    n_workers: int,
+    tell: Callable[[int, int], None],
+) -> Iterator[tuple[int, Any]]:
+    """(index, Staged or exception) for each source as it finishes."""
+    weights = [c.source.size_bytes * (TYPICAL_RATIO if c.source.compressed else 1) for c in todo]
+    n_processes = min(n_workers, len(todo))
+    here = n_processes == 1 or sum(weights) < SMALL_BYTES
+    threads = n_workers if len(todo) == 1 else 1
+    tasks = [
+        (c.source, c.format, detect.PARSERS[c.format], c.rank, threads, str(staged / str(i)))
+        for i, c in enumerate(todo)
+    ]
+    if not here:
+        # The largest first: a large one that starts last would keep one core busy alone.
+        order = sorted(range(len(todo)), key=lambda i: -weights[i])
+        for k, result in run_workers(
+            "retime.ingest.stage:stage_source",
+            [tasks[i] for i in order],
+            n_processes,
+            lambda k, done: tell(order[k], done),
+        ):
+            yield order[k], result
+        return
+    for i, task in enumerate(tasks):
+        try:
+            result = stage_source(*task, lambda done, i=i: tell(i, done))
+        except Exception as e:
+            result = e
+        yield i, result
+
+
+def _commit(
+    folder: Path,
+    staged: Path,
+    source: Source,
+    result: Staged,
+    known: dict[str, Manifest | None],
+) -> SourceReport:
+    manifest = result.manifest
+    report = SourceReport(
+        source.name,
+        "new",
+        source.size_bytes,
+        manifest.format,
+        manifest.ranks,
+        {
+            t: sum(p.rows for p in parts)
+            for t, parts in sorted({**manifest.tables, **manifest.views}.items())
+        },
+        result.problems,
+    )
+    try:
+        if not staging.commit(folder, staged, result.moves, manifest, known):
+            report.status, report.rows, report.problems = "already", {}, []
+    except staging.RankClash as e:
+        report = _failure(source, manifest.format, e)
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return report
+
+
+def _already_report(candidate: _Candidate, standing: Manifest) -> SourceReport:
+    report = SourceReport(
+        candidate.source.name,
+        "already",
+        candidate.source.size_bytes,
+        standing.format,
+        standing.ranks,
+    )
+    if candidate.rank is not None and candidate.rank not in standing.ranks:
+        report.problems.append(
+            Problem(
+                "same_content",
+                f"its content is in the job already as rank {standing.ranks} ({standing.name}), "
+                f"so nothing was added for rank {candidate.rank}: is one of them a copy?",
+                rank=candidate.rank,
+            )
+        )
+    return report
+
+
+def _failure(
+    source: Source, format: str | None, error: Exception, code: str | None = None
+) -> SourceReport:
+    """The report of a source that gave nothing."""
+    status = "refused" if isinstance(error, staging.RankClash) else "failed"
+    if isinstance(error, staging.RankClash):
+        code = "rank_clash"
+    elif isinstance(error, RankUnknown):
+        code = "rank_unknown"
+    elif isinstance(error, WorkerDied):
+        code = "worker_died"
+        error = UnusableInput(f"the process that read it ended early: {error}", path=source.name)
+    elif not isinstance(error, RetimeError):
+        code = "reader_failed"
+        notes = ", ".join(getattr(error, "__notes__", []))
+        error = UnusableInput(
+            f"its reader failed ({type(error).__name__}: {error}{notes and f' at {notes}'}): "
+            "please report this with the file",
+            path=source.name,
+        )
+    offset = getattr(error, "offset", None)
+    problem = Problem(code or "unusable", str(error), "lost", offset=offset)
+    return SourceReport(
+        source.name, status, source.size_bytes, format, problems=[problem], error=error
+    )
+
+
+def _nothing_usable(
+    reports: list[SourceReport], problems: list[tuple[str, Problem]], given: list[str]
+) -> RetimeError:
+    """The error for an ingest that has nothing to show."""
+    errors = [r.error for r in reports if r.error is not None]
+    if len(errors) == 1:
+        return errors[0]
+    first = str(errors[0]) if errors else next((f"{n}: {p.message}" for n, p in problems), "")
+    n = len(errors) or len(problems)
+    place = given[0] if len(given) == 1 else f"{len(given)} paths"
+    text = f"{place}: nothing usable in {n} files" + (f"; the first: {first}" if first else "")
+    if errors and all(e.exit_code == UsageError.exit_code for e in errors):
+        return UsageError(text)
+    return UnusableInput(text)
+
+
+def _teller(todo: list[_Candidate], progress: Progress | None) -> Callable[[int, int], None]:
+    """Turns (source index, bytes done of it) into calls of `progress`."""
+    done = [0] * len(todo)
+    total = sum(c.source.size_bytes for c in todo)
+
+    def tell(i: int, bytes_done: int) -> None:
+        if progress is not None:
+            done[i] = bytes_done
+            progress(sum(done), total, todo[i].source.name)
+
+    return tell

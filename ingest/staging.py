@@ -1,0 +1,409 @@
+"""How a job's folder changes: unfinished work apart, then moved into place, its manifest last."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from .errors import UsageError, WarehouseError
+from .manifest import (
+    BadManifest,
+    Generation,
+    Manifest,
+    generation_manifest_name,
+    read_generation,
+    read_manifest,
+    source_manifest_name,
+    write_manifest,
+)
+
+MANIFESTS = "_manifests"
+INCOMING = "_incoming"
+COMMIT_LOCK = "lock"
+DERIVE_LOCK = "derive.lock"
+ABANDONED_S = 24 * 3600.0
+"""Unfinished work of another machine that nothing has touched for so long is given up."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
+
+
+class RankClash(UsageError):
+    """A rank of the job would get a second trace with other content."""
+
+
+@contextlib.contextmanager
+def writing(place: Path) -> Iterator[None]:
+    """Turns OSErrors inside into a WarehouseError that says what to do about `place`."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in _FULL:
+            raise WarehouseError(
+                f"{place}: the disk (or quota) is full; what was unfinished has been removed, "
+                "what was finished stays: free space and run the same command again"
+            ) from e
+        if e.errno in _REFUSED:
+            raise WarehouseError(
+                f"{place}: cannot be written ({os.strerror(e.errno)}); "
+                "check its owner and mode, or name another with --warehouse"
+            ) from e
+        raise WarehouseError(f"{place}: writing failed: {e}") from e
+
+
+@contextlib.contextmanager
+def staging(job_folder: Path) -> Iterator[Path]:
+    """A folder for unfinished work, removed at the end; folders left empty go with it."""
+    token = f"{socket.gethostname()[:60]}-{os.getpid()}-{uuid.uuid4().hex[:8]}".replace("/", "-")
+    folder = job_folder / INCOMING / token
+    new = [p for p in (folder, *folder.parents) if not p.exists()]
+    try:
+        with writing(job_folder.parent):
+            _make(folder)
+            (folder / "owner.json").write_text(json.dumps(_owner()))
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        remove_if_unused(job_folder)
+        for parent in (job_folder.parent, *job_folder.parent.parents):
+            if parent not in new:
+                break
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def _make(folder: Path) -> None:
+    """Makes a folder; again where another process removed an empty parent in between."""
+    for attempt in range(20):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        except FileNotFoundError:
+            if attempt == 19:
+                raise
+
+
+def remove_if_unused(job_folder: Path) -> None:
+    """Removes a job's folder that holds no manifest, no unfinished work and no other file."""
+    manifests = job_folder / MANIFESTS
+    if manifests.is_dir() and any(manifests.iterdir()):
+        return
+    with contextlib.suppress(OSError):
+        locks = {COMMIT_LOCK, DERIVE_LOCK}
+        if any(p.name not in locks for p in (job_folder / INCOMING).iterdir()):
+            return
+        with locked(job_folder, make=False):
+            if manifests.is_dir() and any(manifests.iterdir()):
+                return
+            for here, _, files in os.walk(job_folder, topdown=False):
+                if here == str(job_folder / INCOMING) and locks.issuperset(files):
+                    for name in files:
+                        os.unlink(os.path.join(here, name))
+                os.rmdir(here)  # refuses a folder with anything in it
+
+
+@contextlib.contextmanager
+def locked(job_folder: Path, name: str = COMMIT_LOCK, *, make: bool = True) -> Iterator[bool]:
+    """Holds one of the job's locks; gives False where the file system has no locks.
+
+    The lock goes with the process, however that ends. Without locks two processes that bring
+    different traces of one rank in the same instant may both be taken; nothing else depends on it.
+    """
+    fd, held = _take_lock(job_folder / INCOMING / name, make)
+    try:
+        yield held
+    finally:
+        os.close(fd)
+
+
+def _take_lock(path: Path, make: bool) -> tuple[int, bool]:
+    while True:
+        try:
+            if make:
+                _make(path.parent)
+            fd = os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o666)
+        except FileNotFoundError:
+            if make:
+                continue  # the folder went away in between
+            raise
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError as e:
+            if e.errno in _NO_LOCKS:
+                return fd, False
+            os.close(fd)
+            raise
+        try:
+            if os.fstat(fd).st_ino == os.stat(path).st_ino:
+                return fd, True
+        except FileNotFoundError:
+            pass
+        os.close(fd)  # whoever held it removed the file: a lock on it excludes nobody
+
+
+def commit(
+    job_folder: Path,
+    staged: Path,
+    moves: list[tuple[str, str]],
+    manifest: Manifest,
+    known: dict[str, Manifest | None],
+) -> bool:
+    """Moves a finished source's files from `staged` into the job and lets its manifest stand.
+
+    `moves` are (name in `staged`, path in the job's folder). `known` holds the manifests read so
+    far by file name (None: unusable) and is brought up to date: a manifest never changes, so only
+    new ones are read. Gives False, and does nothing, where the source is there already. Raises
+    RankClash where another source of the same format has one of its ranks, WarehouseError where
+    the disk refuses; the job then is as it was before.
+    """
+    with writing(job_folder.parent), locked(job_folder):
+        for name in _manifest_names(job_folder):
+            if name not in known:
+                try:
+                    known[name] = read_manifest(job_folder / MANIFESTS / name)
+                except BadManifest:
+                    known[name] = None
+        present = [m for m in known.values() if m is not None]
+        if any(m.id == manifest.id for m in present):
+            return False
+        check_clash(job_folder, manifest.name, manifest.format, manifest.ranks, present)
+        name = source_manifest_name(manifest.id)
+        _move_in(job_folder, staged, moves, manifest, name)
+        known[name] = manifest
+    return True
+
+
+def publish(
+    job_folder: Path, staged: Path, moves: list[tuple[str, str]], generation: Generation
+) -> None:
+    """Moves a derived generation into the job, then removes the ones that it covers."""
+    with writing(job_folder.parent), locked(job_folder) as held:
+        name = generation_manifest_name(generation.id)
+        if not _stands(job_folder, name):
+            _move_in(job_folder, staged, moves, generation, name)
+        covered = set(generation.sources)
+        standing = {generation.id}
+        for path in sorted((job_folder / MANIFESTS).glob("derived-*.json")):
+            if path.name == name:
+                continue
+            try:
+                other = read_generation(path)
+                obsolete = covered.issuperset(other.sources)
+            except FileNotFoundError:
+                continue
+            except BadManifest:
+                obsolete = True
+            if obsolete:
+                path.unlink(missing_ok=True)
+            else:
+                standing.add(path.stem.removeprefix("derived-"))
+        for path in job_folder.glob("*/derived-*.parquet"):
+            if path.stem.removeprefix("derived-") not in standing and (held or _old(path)):
+                path.unlink(missing_ok=True)
+
+
+def _stands(job_folder: Path, name: str) -> bool:
+    try:
+        return missing_part(job_folder, read_generation(job_folder / MANIFESTS / name)) is None
+    except (FileNotFoundError, BadManifest):
+        return False
+
+
+def _move_in(
+    job_folder: Path,
+    staged: Path,
+    moves: list[tuple[str, str]],
+    manifest: Manifest | Generation,
+    manifest_name: str,
+) -> None:
+    done: list[Path] = []
+    try:
+        (job_folder / MANIFESTS).mkdir(exist_ok=True)
+        folders = {job_folder / MANIFESTS, job_folder}
+        unfinished = staged / manifest_name
+        write_manifest(unfinished, manifest)
+        for source, target in moves:
+            goal = job_folder / target
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            folders.update((goal.parent, goal.parent.parent))
+            done.append(goal)
+            os.replace(staged / source, goal)
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(_sync_folder, folders - {job_folder / MANIFESTS}))
+        done.append(job_folder / MANIFESTS / manifest_name)
+        os.replace(unfinished, done[-1])
+        _sync_folder(job_folder / MANIFESTS)
+    except BaseException:
+        for path in reversed(done):  # the manifest first: without it nothing else counts
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as e:
+        if e.errno not in _NO_LOCKS:  # some file systems do not sync folders
+            raise
+    finally:
+        os.close(fd)
+
+
+def check_clash(
+    job_folder: Path, name: str, format: str, ranks: list[int], present: list[Manifest]
+) -> None:
+    """Raises RankClash where a present source of this format has one of the ranks."""
+    for other in present:
+        both = sorted(set(ranks).intersection(other.ranks)) if other.format == format else []
+        if both:
+            raise clash(job_folder, both[0], name, other.name)
+
+
+def clash(job_folder: Path, rank: int, name: str, other: str) -> RankClash:
+    """The error for two different traces of one rank."""
+    job = job_folder.name.removeprefix("job=")
+    return RankClash(
+        f"rank {rank} of job {job} clashes: {name} and {other} differ, and a job takes one trace "
+        "of a rank; ingest the other into a job of its own (--job NAME)"
+    )
+
+
+def _manifest_names(job_folder: Path) -> list[str]:
+    try:
+        names = os.listdir(job_folder / MANIFESTS)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(n for n in names if n.endswith(".json") and not n.startswith("derived-"))
+
+
+def readable_manifests(job_folder: Path) -> tuple[list[Manifest], list[BadManifest]]:
+    """The job's source manifests whose files all stand, by id, and what is wrong with others."""
+    good: list[Manifest] = []
+    bad: list[BadManifest] = []
+    for name in _manifest_names(job_folder):
+        path = job_folder / MANIFESTS / name
+        try:
+            manifest = read_manifest(path)
+            missing = missing_part(job_folder, manifest)
+            if missing:
+                raise BadManifest(
+                    path,
+                    f"{missing} is missing or cut, so {manifest.name} is left out; ingest it again",
+                )
+            good.append(manifest)
+        except FileNotFoundError:
+            continue
+        except OSError as e:
+            bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
+        except BadManifest as e:
+            bad.append(e)
+    return good, bad
+
+
+def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | None:
+    """The first file of a manifest that is not there in its full size."""
+    for part in manifest.parts:
+        try:
+            if os.stat(job_folder / part.file).st_size != part.bytes:
+                return part.file
+        except FileNotFoundError:
+            return part.file
+    return None
+
+
+def remove_orphans(job_folder: Path) -> list[str]:
+    """Removes what dead processes left: unfinished work, and files that no manifest names.
+
+    Unfinished work goes when its process is gone (same machine) or when nothing touched it for
+    `ABANDONED_S`. Returns the paths removed, relative to the job's folder.
+    """
+    removed: list[str] = []
+    if not job_folder.is_dir():
+        return removed
+    with writing(job_folder.parent):
+        incoming = job_folder / INCOMING
+        for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
+            if token.is_dir() and not _alive(token):
+                shutil.rmtree(token, ignore_errors=True)
+                removed.append(str(token.relative_to(job_folder)))
+        with locked(job_folder) as held:
+            manifests = job_folder / MANIFESTS
+            stems = {p.stem for p in manifests.glob("*.json")}
+            for path in sorted(
+                [*job_folder.glob("*/*.parquet"), *job_folder.glob("*/*/*.parquet")]
+            ):
+                if INCOMING in path.relative_to(job_folder).parts:
+                    continue
+                stem = path.stem if path.stem.startswith("derived-") else path.stem.split("-")[0]
+                # A commit holds the lock from its first file to its manifest.
+                if stem not in stems and (held or _old(path)):
+                    path.unlink(missing_ok=True)
+                    removed.append(str(path.relative_to(job_folder)))
+    return removed
+
+
+def _old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > ABANDONED_S
+    except FileNotFoundError:
+        return False
+
+
+def _owner() -> dict[str, object]:
+    pid = os.getpid()
+    return {"host": socket.gethostname(), "space": _process_space(), "pid": pid, "born": _born(pid)}
+
+
+def _process_space() -> str:
+    """Which process numbers compare: this boot of this machine, this container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _born(pid: int) -> str:
+    """Start time of a process, so that a number used again is not taken for its owner."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def _alive(token: Path) -> bool:
+    """Whether somebody may still be working in a folder of unfinished work."""
+    try:
+        owner = json.loads((token / "owner.json").read_bytes()[:4096])
+        host, space, pid = owner["host"], owner["space"], int(owner["pid"])
+        here = host == socket.gethostname() and space == _process_space()
+        born = owner["born"]
+    except (OSError, ValueError, KeyError, TypeError):
+        here, pid, born = False, 0, ""
+    if here and pid > 0:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass
+        return _born(pid) == born
+    newest = 0.0
+    for found, _, files in os.walk(token):
+        for name in (".", *files):
+            with contextlib.suppress(OSError):
+                newest = max(newest, os.stat(os.path.join(found, name)).st_mtime)
+    return time.time() - newest < ABANDONED_S

@@ -1,0 +1,213 @@
+"""The warehouse: jobs in a folder of hive-partitioned Parquet, read through snapshots."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import staging
+from .errors import UsageError, WarehouseError
+from .manifest import BadManifest, Generation, Manifest, read_generation
+from .schema import TABLES, Problem
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_HARMLESS = ("lost+found",)
+_TRIES = 20
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A job at one moment: exactly the files that belong together.
+
+    `files` maps every table's name to the Parquet files with its rows (absolute paths; an empty
+    list where there are none). `problems` says what of the job could not be used. `keep` holds a
+    temporary folder for as long as the snapshot lives, where the job could not be written to.
+    """
+
+    job: str
+    files: dict[str, list[str]]
+    manifests: list[Manifest]
+    generation: Generation
+    problems: list[Problem] = field(default_factory=list)
+    keep: object = None
+
+
+class Warehouse:
+    """A local folder with `job=<id>` folders in it; it need not exist before the first ingest."""
+
+    def __init__(self, url: str | os.PathLike[str]):
+        """Takes a path or a file:// URL. Raises UsageError for any other kind of address."""
+        text = os.fspath(url)
+        if text.startswith("file://"):
+            text = text.removeprefix("file://")
+        elif "://" in text:
+            raise UsageError(f"{text}: a warehouse is a local folder (object stores come later)")
+        if not text:
+            raise UsageError("the warehouse's address is empty")
+        self.path = Path(os.path.abspath(os.path.expanduser(text)))
+
+    def __repr__(self) -> str:
+        return f"Warehouse({str(self.path)!r})"
+
+    def job_folder(self, job: str) -> Path:
+        """Where a job lives. Raises UsageError for an id that cannot be one."""
+        return self.path / f"job={check_job_id(job)}"
+
+    def check_readable(self) -> None:
+        """Raises WarehouseError where there is no warehouse to read."""
+        if not os.path.lexists(self.path):
+            raise WarehouseError(f"no warehouse at {self.path}: ingest something into it first")
+        self._check_folder()
+
+    def check_writable(self) -> None:
+        """Raises WarehouseError where an ingest could not write; makes nothing."""
+        if os.path.lexists(self.path):
+            self._check_folder()
+        above = self.path
+        while not os.path.lexists(above):
+            above = above.parent
+        if not above.is_dir():
+            raise WarehouseError(f"{self.path}: {above} is not a folder")
+        if not os.access(above, os.W_OK | os.X_OK):
+            raise WarehouseError(
+                f"{self.path}: cannot be written; check its owner and mode, or name another "
+                "with --warehouse"
+            )
+
+    def _check_folder(self) -> None:
+        try:
+            names = os.listdir(self.path)
+        except NotADirectoryError as e:
+            raise WarehouseError(f"{self.path} is a file, not a warehouse's folder") from e
+        except OSError as e:
+            raise WarehouseError(f"{self.path}: cannot be read: {e.strerror}") from e
+        others = [n for n in names if not n.startswith(".") and n not in _HARMLESS]
+        if others and not any(n.startswith("job=") for n in others):
+            raise WarehouseError(
+                f"{self.path} is not a warehouse: it holds other files ({sorted(others)[0]}) and "
+                "no job; name a new or empty folder"
+            )
+
+    def jobs(self) -> list[str]:
+        """Ids of the jobs with at least one source. Raises WarehouseError where none is here."""
+        self.check_readable()
+        found = []
+        for name in sorted(os.listdir(self.path)):
+            job = name.removeprefix("job=")
+            if name == job or not _JOB_ID.fullmatch(job):
+                continue
+            manifests = self.path / name / staging.MANIFESTS
+            try:
+                if any(n.endswith(".json") for n in os.listdir(manifests)):
+                    found.append(job)
+            except OSError:
+                continue
+        return found
+
+    def manifests(self, job: str) -> tuple[list[Manifest], list[BadManifest]]:
+        """The job's sources whose files stand, by id, and what is wrong with the others."""
+        return staging.readable_manifests(self.job_folder(job))
+
+    def snapshot(self, job: str) -> Snapshot:
+        """The job as it stands now.
+
+        Where no generation of derived tables covers exactly the present sources (an ingest is
+        going on, or died), they are derived first: in the job, or in a temporary folder where the
+        job cannot be written. Raises WarehouseError for a job that is not there.
+        """
+        self.check_readable()
+        folder = self.job_folder(job)
+        for attempt in range(_TRIES):
+            manifests, bad = self.manifests(job)
+            if not manifests:
+                raise WarehouseError(self._no_such_job(job, bad))
+            made = self.generation(job, manifests)
+            if made is not None:
+                return assemble(job, folder, folder, manifests, made, bad)
+            # Looked at again after deriving: another source may have come in the meantime.
+            if (apart := self._derive(job)) is not None:
+                return apart
+            time.sleep(0.01 * attempt)
+        raise WarehouseError(f"{folder}: changes faster than it can be read; try again")
+
+    def generation(self, job: str, manifests: list[Manifest]) -> Generation | None:
+        """The standing generation of derived tables over exactly these sources, if any."""
+        from .derive import generation_id
+        from .manifest import generation_manifest_name
+
+        folder = self.job_folder(job)
+        path = folder / staging.MANIFESTS / generation_manifest_name(generation_id(manifests))
+        try:
+            found = read_generation(path)
+        except (FileNotFoundError, BadManifest):
+            return None
+        same = found.sources == sorted(m.id for m in manifests)
+        return found if same and staging.missing_part(folder, found) is None else None
+
+    def _derive(self, job: str) -> Snapshot | None:
+        """Derives in the job; where that cannot be written, gives a snapshot derived apart."""
+        from .derive import derive, derive_into
+
+        try:
+            derive(self, job)
+            return None
+        except WarehouseError:
+            keep = tempfile.TemporaryDirectory(prefix="retime-")
+            folder, apart = self.job_folder(job), Path(keep.name)
+            manifests, bad = self.manifests(job)
+            made = derive_into(apart, folder, manifests)
+            return assemble(job, folder, apart, manifests, made, bad, keep)
+
+    def _no_such_job(self, job: str, bad: list[BadManifest]) -> str:
+        if bad:
+            return f"job {job} in {self.path} has no usable source; the first problem: {bad[0]}"
+        jobs = self.jobs()
+        known = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
+        return f"no job {job} in {self.path}; " + (f"jobs: {known}" if jobs else "it has no jobs")
+
+    def remove_orphans(self, job: str) -> list[str]:
+        """Removes what dead processes left in a job; the paths, relative to the job's folder."""
+        return staging.remove_orphans(self.job_folder(job))
+
+
+def assemble(
+    job: str,
+    folder: Path,
+    derived_folder: Path,
+    manifests: list[Manifest],
+    generation: Generation,
+    bad: list[BadManifest],
+    keep: object = None,
+) -> Snapshot:
+    """The snapshot of these sources with this generation of derived tables."""
+    files: dict[str, list[str]] = {t: [] for t in TABLES}
+    for m in manifests:
+        for table, parts in m.tables.items():
+            files[table] += [str(folder / p.file) for p in parts]
+    for table, parts in generation.tables.items():
+        files[table] += [str(derived_folder / p.file) for p in parts]
+    problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
+    return Snapshot(job, files, manifests, generation, problems, keep)
+
+
+def check_job_id(job: str) -> str:
+    """The id itself. Raises UsageError where it is not letters, digits, dots, dashes, underscores.
+
+    At most 128 characters, the first a letter or digit: it names a folder.
+    """
+    if not _JOB_ID.fullmatch(job):
+        raise UsageError(
+            f"job id {job[:140]!r} is not usable: 1 to 128 letters, digits, '.', '_' and '-', "
+            "the first a letter or digit"
+        )
+    return job
+
+
+def job_id_from(text: str) -> str:
+    """A usable job id made from any text: other characters become dashes."""
+    slug = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("._-")[:128]
+    return slug or "job"

@@ -1,0 +1,183 @@
+"""Parquet parts from a stream of batches, written by a thread of their own while more are made."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .schema import TABLES, TEXT
+
+ROW_GROUP_ROWS = 131_072
+FILE_ROWS = 64_000_000
+QUEUED_BATCHES = 3
+"""Batches that wait for the writer at most: this, not the input, bounds the memory."""
+
+SPARSE_DICTIONARY = 4096
+"""A dictionary with more entries than this is cut down to the ones its rows use."""
+
+_DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_ns")
+"""Integers that grow along a file: stored as differences."""
+
+
+class Written(NamedTuple):
+    """A finished file: table, name in the writer's folder, rows, bytes, SHA-256."""
+
+    table: str
+    file: str
+    rows: int
+    bytes: int
+    sha256: str
+
+
+class PartWriter:
+    """Writes batches of any tables into `<table>-<nnn>.parquet` files of one folder.
+
+    Rows keep the order in which they are given; row groups have `ROW_GROUP_ROWS` rows or one
+    batch, whichever is more. `close` returns the files, synced to disk. OSError of the writing
+    thread is raised by the next `write` or by `close`.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._open: dict[str, _TableFile] = {}
+        self._done: list[_TableFile] = []
+        self._queue: queue.Queue = queue.Queue(QUEUED_BATCHES)
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="parquet-writer", daemon=True)
+        self._thread.start()
+
+    def write(self, table: str, batch: pa.RecordBatch) -> None:
+        """Queues a batch; waits while the writer is behind."""
+        if batch.schema != TABLES[table].schema:
+            raise TypeError(f"a batch of {table} does not have the table's schema")
+        if self._failure is not None:
+            self.close()
+        if batch.num_rows:
+            self._queue.put((table, batch))
+
+    def close(self) -> list[Written]:
+        """Finishes every file; in order of table and number. Raises what the writing met."""
+        self._queue.put(None)
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        # Side by side: a disk syncs many files in little more time than one.
+        with ThreadPoolExecutor(16) as pool:
+            written = list(pool.map(_TableFile.synced, self._done))
+        return sorted(written, key=lambda w: (w.table, w.file))
+
+    def abort(self) -> None:
+        """Stops and closes without finishing; the files are for the caller to remove."""
+        self._failure = self._failure or RuntimeError("aborted")
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._failure is not None:
+                continue  # keep taking, so that the producer is never left waiting
+            try:
+                self._take(*item)
+            except BaseException as e:
+                self._failure = e
+        for file in self._open.values():
+            try:
+                file.close()
+                self._done.append(file)
+            except BaseException as e:
+                self._failure = self._failure or e
+
+    def _take(self, table: str, batch: pa.RecordBatch) -> None:
+        file = self._open.get(table)
+        if file is not None and file.rows >= FILE_ROWS:
+            self._done.append(self._open.pop(table))
+            file.close()
+            file = None
+        if file is None:
+            n = sum(w.table == table for w in self._done)
+            file = self._open[table] = _TableFile(table, self._folder / f"{table}-{n:03d}.parquet")
+        file.add(batch)
+
+
+class _TableFile:
+    """One Parquet file that is being written, with the rows of its next row group."""
+
+    def __init__(self, table: str, path: Path):
+        schema = TABLES[table].schema
+        text = [f.name for f in schema if f.type == TEXT]
+        delta = [f.name for f in schema if f.name in _DELTA]
+        rest = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
+        self.table = table
+        self._path = path
+        self._waiting: list[pa.RecordBatch] = []
+        self._n_waiting = 0
+        self.rows = 0
+        self._writer = pq.ParquetWriter(
+            path,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
+            column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._n_waiting += batch.num_rows
+        self.rows += batch.num_rows
+        if self._n_waiting >= ROW_GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        batches = [compact(b) for b in self._waiting]
+        # One dictionary a row group: the encoder gives up dictionaries when they change.
+        rows = pa.Table.from_batches(batches).unify_dictionaries()
+        self._writer.write_table(rows, row_group_size=max(ROW_GROUP_ROWS, rows.num_rows))
+        self._waiting, self._n_waiting = [], 0
+
+    def close(self) -> None:
+        try:
+            if self._waiting:
+                self._flush()
+        finally:
+            self._writer.close()
+
+    def synced(self) -> Written:
+        """The finished file, brought to the disk proper."""
+        with open(self._path, "rb") as f:
+            os.fsync(f.fileno())
+            digest = hashlib.file_digest(f, "sha256").hexdigest()
+            return Written(self.table, self._path.name, self.rows, f.tell(), digest)
+
+
+def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, with dictionaries far larger than the rows need cut down to what they use."""
+    columns = [
+        _compact_column(c)
+        if pa.types.is_dictionary(c.type)
+        and len(c.dictionary) > max(SPARSE_DICTIONARY, batch.num_rows // 4)
+        else c
+        for c in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _compact_column(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+    used = np.zeros(len(column.dictionary), bool)
+    used[codes] = True
+    renumbered = (np.cumsum(used, dtype=np.int32) - np.int32(1))[codes]
+    mask = column.indices.is_null().to_numpy(zero_copy_only=False)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(renumbered, pa.int32(), mask=mask),
+        column.dictionary.take(pa.array(np.flatnonzero(used))),
+    )
