@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Optional
 
 import msgspec
 import numpy as np
@@ -66,7 +68,7 @@ def _members(where: int) -> list[tuple]:
 _Args = msgspec.defstruct("_Args", _members(ARG), gc=False)
 _Event = msgspec.defstruct(
     "_Event",
-    [*_members(EVENT), ("args", _Args | None, msgspec.field(default=None))],
+    [*_members(EVENT), ("args", Optional[_Args], msgspec.field(default=None))],  # type: ignore[valid-type]  # noqa: UP045
     gc=False,
 )
 _EVENT = msgspec.json.Decoder(_Event)
@@ -79,6 +81,7 @@ _BOUNDARY = re.compile(
 )
 _BETWEEN = re.compile(rb"[ \t\r\n,]*")
 _SMALL = 16 << 10
+_GET = [attrgetter(f"f{i}") for i in range(len(FIELDS))]
 
 
 def read_events(
@@ -122,7 +125,7 @@ def read_events(
                     return pos, FULL
                 del events[room:], spans[room:]
             starts, end = _offsets(chunk, spans)
-            _add_rows(events, starts, spans, chunk, window.base + pos, builder, symbols, tally)
+            _add_rows(events, starts, spans, window.base + pos, builder, symbols, tally)
             pos += end
             size = min(2 * size, block_bytes)
 
@@ -174,7 +177,7 @@ def _one_by_one(
             event = _EVENT.decode(raw)
         except (jsontext.Unfinished, jsontext.Broken, msgspec.MsgspecError, RecursionError):
             return pos, MALFORMED
-        _add_rows([event], [0], [raw], raw, window.base + pos, builder, symbols, tally)
+        _add_rows([event], [0], [raw], window.base + pos, builder, symbols, tally)
         pos = end
     return pos, MALFORMED
 
@@ -195,7 +198,6 @@ def _add_rows(
     events: list,
     starts: list[int],
     spans: list,
-    chunk: bytes,
     base: int,
     builder: BatchBuilder,
     symbols: Symbols,
@@ -211,9 +213,7 @@ def _add_rows(
     given: dict[str, np.ndarray] = {}
     twice: set[int] = set()
     for i, field in enumerate(FIELDS):
-        name = f"f{i}"
-        rows = events if field.where == EVENT else args
-        values = [getattr(r, name) for r in rows]
+        values = list(map(_GET[i], events if field.where == EVENT else args))
         if field.kind == "char":
             builder.ph[first:last] = [
                 ord(v) if v is not None and len(v) == 1 and v < "\x80" else 0 for v in values
@@ -234,7 +234,7 @@ def _add_rows(
                 target[:] = column
                 given[field.column] = present
     for i in sorted(twice):
-        raw = chunk[starts[i] :]
+        raw = bytes(spans[i])
         again = lenient.parse_event(raw, 0, len(raw), final=True).values or {}
         for column in _SHARED:
             builder.ints[_INT_AT[column], first + i] = again.get(column, NULL)
