@@ -224,8 +224,12 @@ class Job:
 
         return frames.problems(self.con)
 
+    def late_ranks(self) -> pl.DataFrame:
+        """One row a rank: how often it was last, and what that cost the others (ns)."""
+        return self._rows("late_ranks", "wait_caused_ns DESC, rank")
+
     def waited_for(self) -> pl.DataFrame:
-        """Ranks by how long others waited while they were last (ns)."""
+        """`late_ranks` that were ever last, with each one's share of all such wait."""
         from . import frames
 
         return frames.waited_for(self.con)

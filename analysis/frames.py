@@ -56,7 +56,7 @@ def jobs(con: DuckDBPyConnection) -> pl.DataFrame:
             coalesce(s.steps, 0) AS steps,
             coalesce(c.participations, 0) AS participations, j.clocks,
             coalesce(p.problems, 0) AS problems, coalesce(p.lost, 0) AS lost,
-            make_timestamp(j.created_at_ns // 1000)::VARCHAR[:19] AS created_utc
+            strftime(make_timestamp(j.created_at_ns // 1000), '%Y-%m-%d %H:%M:%S') AS created_utc
         FROM jobs AS j LEFT JOIN s USING (job) LEFT JOIN c USING (job) LEFT JOIN p USING (job)
         ORDER BY j.created_at_ns, j.job
         """)
@@ -140,7 +140,7 @@ def split(con: DuckDBPyConnection, by: str | None = None) -> pl.DataFrame:
         """)
     ).with_columns(pl.col("class").cast(pl.String))
     over = [] if by is None else [by]
-    windows = rows.select(*over, "rank", "step").unique()
+    windows = rows.select("rank", "step").unique()
     n = windows.group_by(over).len("n") if over else windows.select(pl.len().alias("n"))
     sums = rows.group_by(keys).agg(pl.col("ns").sum())
     out = sums.join(n, on=over) if over else sums.join(n, how="cross")

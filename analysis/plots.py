@@ -27,6 +27,9 @@ COLOURS: dict[str, str] = {
 
 WAIT, TRANSFER, HIDDEN = "#D55E00", "#E69F00", "#009E73"
 
+FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif'
+"""The page's own: text is measured with it, so that legends keep their room."""
+
 MOST_BARS = 96
 """Bars of one chart; where there are more, the longest stay and the page says so."""
 
@@ -39,13 +42,20 @@ def _bars(
     axis: str,
     title: str,
 ) -> dict[str, Any]:
-    """Stacked horizontal bars: rows of `bar`, `part`, `value` (ms), `text` and `share`.
+    """Stacked horizontal bars: rows of `bar`, `part`, `ns`, `text` and `share`.
 
-    `order` is that of the bars, `parts` maps each part to its colour, in stacking order.
+    `order` is that of the bars, `parts` maps each part to its colour, in stacking order; `title`
+    has `{unit}` where the unit of time goes, chosen by the longest bar.
     """
     thickness = max(5, min(24, 900 // max(1, len(order))))
     position = {p: i for i, p in enumerate(parts)}
-    data = [{**r, "place": position[r["part"]]} for r in rows]
+    longest: dict[str, float] = {}
+    for r in rows:
+        longest[r["bar"]] = longest.get(r["bar"], 0.0) + r["ns"]
+    size, unit = units.unit_of(max(longest.values(), default=0.0))
+    data = [{**r, "value": r["ns"] / size, "place": position[r["part"]]} for r in rows]
+    for r in data:
+        del r["ns"]
     chart = (
         alt.Chart(alt.Data(values=data))
         .mark_bar()
@@ -53,10 +63,15 @@ def _bars(
             y=alt.Y(
                 "bar:N",
                 sort=order,
-                title=axis,
+                title="rank" if axis == "rank" else None,
                 axis=alt.Axis(labelLimit=220, labelOverlap=True, ticks=False, domain=False),
             ),
-            x=alt.X("value:Q", stack="zero", title=title, axis=alt.Axis(tickCount=6, format="~g")),
+            x=alt.X(
+                "value:Q",
+                stack="zero",
+                title=title.format(unit=unit),
+                axis=alt.Axis(tickCount=6, format="~g"),
+            ),
             color=alt.Color(
                 "part:N",
                 scale=alt.Scale(domain=list(parts), range=list(parts.values())),
@@ -73,7 +88,7 @@ def _bars(
             ],
         )
         .properties(width="container", height=alt.Step(thickness))
-        .configure(background="transparent", padding=2)
+        .configure(background="transparent", padding=2, font=FONT)
         .configure_view(stroke=None)
         .configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal")
         .configure_legend(labelFontSize=12)
@@ -85,7 +100,7 @@ def _row(bar: str, part: str, ns: float, total_ns: float) -> dict[str, Any]:
     return {
         "bar": bar,
         "part": part,
-        "value": ns / 1e6,
+        "ns": ns,
         "text": units.time(ns),
         "share": units.percent(ns / total_ns if total_ns else None),
     }
@@ -108,7 +123,7 @@ def breakdown(by_rank: pl.DataFrame) -> dict[str, Any]:
         if r["class"] in present
     ]
     order = [rank_label(r) for r in sorted(totals)]
-    return _bars(rows, order=order, parts=parts, axis="rank", title="ms of a step")
+    return _bars(rows, order=order, parts=parts, axis="rank", title="{unit} of a step")
 
 
 def _two_parts(
@@ -136,7 +151,7 @@ def waits_by_rank(frame: pl.DataFrame) -> dict[str, Any]:
         ("wait_ns", "wait", WAIT),
         ("transfer_ns", "transfer", TRANSFER),
         "rank",
-        "ms in collectives, whole trace",
+        "{unit} in collectives, whole trace",
     )
 
 
@@ -153,7 +168,7 @@ def waits_by_dim(frame: pl.DataFrame) -> dict[str, Any]:
         ("wait_ns", "wait", WAIT),
         ("transfer_ns", "transfer", TRANSFER),
         "dimension and operation",
-        "ms in collectives, all ranks, whole trace",
+        "{unit} in collectives, all ranks, whole trace",
     )
 
 
@@ -165,5 +180,5 @@ def overlap(frame: pl.DataFrame) -> dict[str, Any]:
         ("overlap_ns", "under compute", HIDDEN),
         ("exposed_ns", "exposed", WAIT),
         "rank",
-        "ms with communication running, whole trace",
+        "{unit} with communication running, whole trace",
     )

@@ -518,7 +518,7 @@ code { font-size: 90%; }
 footer { margin-top: 48px; padding-bottom: 28px; font-size: 13px; }
 .chart { width: 100%; min-height: 40px; margin: 8px 0; }
 .chart svg { max-width: 100%; }
-.chart svg text { fill: var(--fg); font-family: inherit; }
+.chart svg text { fill: var(--fg); }
 .chart .role-axis-grid line { stroke: var(--line); }
 .chart .role-axis-domain line, .chart .role-axis-tick line { stroke: var(--soft); }
 #vg-tooltip-element.vg-tooltip { background: var(--panel); color: var(--fg);

@@ -344,14 +344,15 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
         "policy": "policy",
         "step": "step (interval)",
         "gain": "gain",
-        "wait": "wait saved",
-        "transfer": "transfer saved",
-        "exposed": "exposed saved",
+        "wait": "wait",
+        "transfer": "transfer",
+        "exposed": "exposed",
     }
     table = cells(rows, titles)
     table.numeric = [False, True, True, True, True, True]
     for line in lines(table, out.width):
         out.print(line)
+    out.print("wait, transfer, exposed: time of communication that is saved", style="dim")
     for title, key in (("assumes", "assumptions"), ("warning", "warnings")):
         said = dict.fromkeys(s for p in result["policies"] for s in p.get(key) or ())
         style = "yellow" if key == "warnings" else "dim"

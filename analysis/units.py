@@ -39,6 +39,11 @@ def time(ns: float | None, significant: int = 3) -> str:
     raise AssertionError("the last unit takes every value")
 
 
+def unit_of(ns: float) -> tuple[int, str]:
+    """The largest unit of which `ns` holds at least one: (ns in it, its name)."""
+    return next(((s, u) for s, u in TIME_UNITS if abs(ns) >= s), TIME_UNITS[-1])
+
+
 def _decimals_of(size: int) -> int:
     """Decimals of a unit at which one nanosecond is still visible."""
     return round(math.log10(size))
@@ -53,7 +58,7 @@ def interval(value_ns: float | None, low_ns: float | None, high_ns: float | None
     if value_ns is None or low_ns is None or high_ns is None:
         return time(value_ns)
     largest = max(abs(value_ns), abs(low_ns), abs(high_ns))
-    size, unit = next(((s, u) for s, u in TIME_UNITS if largest >= s), TIME_UNITS[-1])
+    size, unit = unit_of(largest)
     width = (high_ns - low_ns) / size
     decimals = 0 if size == 1 else min(_decimals_of(size), _digits(width, 2))
     if width == 0:
