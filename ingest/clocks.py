@@ -231,21 +231,16 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
     factor = np.sqrt(size / (size - 1.0))[inst]
     stride = max(1, int(n_inst * n * n // WORK))
     sample = (inst % stride) == 0
-    weight = np.ones(len(inst))
     solution = np.zeros(2 * n)
     inverse = np.zeros((len(unknowns), len(unknowns)))
-    sigma = 0.0
+    residual, weight, sigma = _judge(inst, n_inst, end, np.ones(len(inst)), factor)
     for _ in range(6):
         matrix, right = _normal(inst, dom, end, weight * sample, tau, n_inst, n)
         inverse = np.linalg.pinv(matrix[np.ix_(unknowns, unknowns)], hermitian=True)
         solution = np.zeros(2 * n)
         solution[unknowns] = -inverse @ right[unknowns]
         corrected = end + solution[dom] + solution[n + dom] * tau[inst]
-        total = np.bincount(inst, weight, minlength=n_inst)
-        centre = np.bincount(inst, weight * corrected, minlength=n_inst) / total
-        residual = (corrected - centre[inst]) * factor
-        sigma = 1.4826 * float(np.median(np.abs(residual)))
-        weight = np.minimum(1.0, 1.5 * max(sigma, 1.0) / np.maximum(np.abs(residual), 1e-9))
+        residual, weight, sigma = _judge(inst, n_inst, corrected, weight, factor)
     shift, rate = coarse + solution[:n], solution[n:] / scale
     # the fit's tau = 0 is the reference's anchor; the domain's own anchor is at its `shift`
     at = shift / scale
@@ -264,6 +259,22 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
     few = 1 + 8 / np.maximum(per_domain, 1)
     error = np.where(free, 2 * sigma * few * np.sqrt(np.maximum(variance, 0)) + skew, 0.0)
     return _Fit(shift, rate, error, drifts, free & (per_domain < 3))
+
+
+def _judge(
+    inst: np.ndarray, n_inst: int, end: np.ndarray, weight: np.ndarray, factor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Residual of each cell to its collective's centre, its next weight, and their robust scale.
+
+    Weights fall with the square of the residual beyond 1.5 scales (Cauchy tails): a collective
+    whose ends lie far apart says nothing about clocks.
+    """
+    total = np.bincount(inst, weight, minlength=n_inst)
+    centre = np.bincount(inst, weight * end, minlength=n_inst) / total
+    residual = (end - centre[inst]) * factor
+    sigma = 1.4826 * float(np.median(np.abs(residual)))
+    near = 1.5 * max(sigma, 1.0) / np.maximum(np.abs(residual), 1e-9)
+    return residual, np.minimum(1.0, near**2), sigma
 
 
 def _span(group: np.ndarray, value: np.ndarray, n: int) -> np.ndarray:
