@@ -186,17 +186,17 @@ class _Builder:
         self.p_instance = _ints(part["collective_id"].rank("dense")) - 1
         comms = part["comm"].cast(pl.String).fill_null("?")
         self.comm_names = comms.unique(maintain_order=True).to_list()
-        columns = dict(
-            rank=self.p_rank,
-            step=_ints(part["step"], -1),
-            op=self.codes(part["op"]),
-            comm=_codes(comms, self.comm_names),
-            collective=self.p_instance,
-            bytes=_ints(part["size"]),
-            event_id=_ints(part["event_id"], -1),
-            group_size=_ints(part["group_size"], -1),
-            algo=self.codes(_algorithms(part, self.frames.get("comms"))),
-        )
+        columns = {
+            "rank": self.p_rank,
+            "step": _ints(part["step"], -1),
+            "op": self.codes(part["op"]),
+            "comm": _codes(comms, self.comm_names),
+            "collective": self.p_instance,
+            "bytes": _ints(part["size"]),
+            "event_id": _ints(part["event_id"], -1),
+            "group_size": _ints(part["group_size"], -1),
+            "algo": self.codes(_algorithms(part, self.frames.get("comms"))),
+        }
         m = len(part)
         self.arrive = self.add(
             m, kind=Kind.ARRIVE, start_ns=self.p_start, end_ns=self.p_start, **columns

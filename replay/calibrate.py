@@ -1,0 +1,181 @@
+"""Alpha and bandwidth of each communicator, fitted to what its own collectives took."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from . import models
+from .graph import Kind, TaskGraph
+
+DEFAULT_ALPHA_NS = 1_000.0
+"""Assumed where sizes are too alike to tell alpha from bandwidth: a message over NVLink."""
+
+SPREAD = 4
+"""Sizes must differ by this factor for alpha and bandwidth to be told apart."""
+
+_HUBER = 1.345
+"""In robust standard deviations: 95 % efficient where errors are normal (Huber 1964)."""
+
+
+class Fit(NamedTuple):
+    """Alpha and bandwidth of one operation of one communicator, with standard errors."""
+
+    comm: str
+    op: str
+    algo: str
+    n: int
+    alpha_ns: float
+    alpha_error_ns: float
+    bandwidth_bytes_per_s: float
+    bandwidth_error_bytes_per_s: float
+    instances: int
+    min_bytes: int
+    max_bytes: int
+    separated: bool
+    """False where one of the two was assumed, because sizes do not tell them apart."""
+
+    def words(self) -> str:
+        """The fit in one line."""
+        bandwidth = self.bandwidth_bytes_per_s / 1e9
+        text = (
+            f"{self.op} on {self.comm} ({self.n} ranks, {self.algo}): alpha "
+            f"{self.alpha_ns / 1e3:.3g} us, bandwidth {bandwidth:.3g} GB/s, from "
+            f"{self.instances} collectives of {self.min_bytes} to {self.max_bytes} bytes"
+        )
+        if not self.separated:
+            return text
+        error = self.bandwidth_error_bytes_per_s / 1e9
+        return f"{text} (standard errors {self.alpha_error_ns / 1e3:.2g} us, {error:.2g} GB/s)"
+
+
+def instances(graph: TaskGraph) -> pl.DataFrame:
+    """One row a matched collective: comm, op, algo (`?` unknown), n, bytes, transfer_ns.
+
+    `transfer_ns` is the median over its ranks; n the size of its group where the source says,
+    else the ranks that were seen.
+    """
+    task = np.flatnonzero(graph.kind == Kind.TRANSFER)
+    none = np.full(graph.n, -1)
+    rows = pl.DataFrame(
+        {
+            "collective": graph.collective[task],
+            "comm": graph.comm[task],
+            "op": graph.op[task],
+            "algo": graph.extra.get("algo", none)[task],
+            "size": graph.extra.get("group_size", none)[task],
+            "bytes": graph.bytes[task],
+            "transfer_ns": graph.dur_ns[task].astype(np.float64),
+        }
+    )
+    named = rows.group_by("collective").agg(
+        pl.col("comm", "op", "algo").first(),
+        pl.col("size", "bytes").max(),
+        seen=pl.len(),
+        transfer_ns=pl.col("transfer_ns").median(),
+    )
+
+    def name(column: str, table: tuple[str, ...]) -> pl.Series:
+        texts = pl.Series([*table, "?"], dtype=pl.String)
+        codes = named[column].to_numpy()
+        return texts.gather(np.where(codes < 0, len(table), codes)).alias(column)
+
+    n = pl.when(pl.col("size") > 0).then("size").otherwise(pl.col("seen").cast(pl.Int64))
+    return (
+        named.with_columns(
+            name("comm", graph.comm_names),
+            name("op", graph.op_names),
+            name("algo", graph.op_names),
+            n=n,
+        )
+        .drop("size", "seen")
+        .sort("collective")
+    )
+
+
+def fit(
+    rows: pl.DataFrame,
+    algo: str,
+    *,
+    alpha_ns: float | None = None,
+    bandwidth_bytes_per_s: float | None = None,
+) -> Fit:
+    """Alpha and bandwidth of `instances` rows of one comm, op and n that ran under `algo`.
+
+    Huber's regression of transfer_ns on bytes, of relative errors, so that small collectives fix
+    alpha and large ones bandwidth; neither is negative. A value that is given is kept. Where
+    sizes spread by less than SPREAD, alpha is assumed to be DEFAULT_ALPHA_NS (at most half of
+    the shortest transfer) and only bandwidth is fitted. Raises models.NoModel.
+    """
+    op, n = rows["op"][0], int(rows["n"][0])
+    form = models.form(op, algo)
+    p, q = form.messages(n), form.volume(n)
+    rows = rows.filter((pl.col("bytes") > 0) & (pl.col("transfer_ns") > 0))
+    size = rows["bytes"].to_numpy().astype(np.float64)
+    took = rows["transfer_ns"].to_numpy()
+    low, high = (int(size.min()), int(size.max())) if len(size) else (0, 0)
+    given = alpha_ns is not None or bandwidth_bytes_per_s is not None
+    separated = high >= SPREAD * low > 0 and not given
+    alpha_error = bandwidth_error = 0.0
+    if alpha_ns is not None and bandwidth_bytes_per_s is not None:
+        alpha, slope = alpha_ns, 1e9 / bandwidth_bytes_per_s
+    elif not len(size) or p == 0:
+        raise models.NoModel(
+            f"no {op} on {rows['comm'][0] if len(rows) else '?'} has both a size and a transfer "
+            "time to fit alpha and bandwidth to: give both as parameters"
+        )
+    elif bandwidth_bytes_per_s is not None:
+        slope = 1e9 / bandwidth_bytes_per_s
+        alpha = max(0.0, float(np.median(took - q * size * slope)) / p)
+    elif separated:
+        (alpha, slope), (alpha_error, slope_error) = _huber(p, q * size, took)
+        bandwidth_error = 1e9 * slope_error / slope**2 if slope > 0 else 0.0
+    else:
+        assumed = min(DEFAULT_ALPHA_NS, float(took.min()) / p / 2)
+        alpha = assumed if alpha_ns is None else alpha_ns
+        slope = max(0.0, float(np.median((took - p * alpha) / (q * size))))
+    return Fit(
+        comm=rows["comm"][0] if len(rows) else "?",
+        op=op,
+        algo=algo,
+        n=n,
+        alpha_ns=float(alpha),
+        alpha_error_ns=alpha_error,
+        bandwidth_bytes_per_s=1e9 / slope if slope > 0 else float("inf"),
+        bandwidth_error_bytes_per_s=bandwidth_error,
+        instances=len(rows),
+        min_bytes=low,
+        max_bytes=high,
+        separated=separated,
+    )
+
+
+def _huber(p: float, x: np.ndarray, took: np.ndarray) -> tuple[tuple, tuple]:
+    """alpha and ns a byte of took = p*alpha + slope*x, and their standard errors."""
+    design = np.column_stack([p / took, x / took])
+    free = np.array([True, True])
+    values, weight = np.zeros(2), np.ones(len(took))
+    sigma = 1.0
+    covariance = np.zeros((2, 2))
+    for _ in range(60):
+        a = design[:, free]
+        normal = (a * weight[:, None]).T @ a
+        step = np.zeros(2)
+        step[free] = np.linalg.lstsq(normal, a.T @ weight, rcond=None)[0]
+        if (step < 0).any():
+            # At most one can be: the other alone fits positive times with a positive value.
+            free = step >= 0
+            continue
+        residual = design @ step - 1.0
+        sigma = max(1.4826 * float(np.median(np.abs(residual))), 1e-9)
+        covariance = np.zeros((2, 2))
+        covariance[np.ix_(free, free)] = np.linalg.pinv(normal) * sigma**2
+        done = np.allclose(step, values, rtol=1e-9, atol=0)
+        values = step
+        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
+        if done:
+            break
+    errors = np.sqrt(np.diag(covariance))
+    return (float(values[0]), float(values[1])), (float(errors[0]), float(errors[1]))

@@ -1,0 +1,81 @@
+"""From a job in the warehouse to a job ready to be re-timed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from ..ingest.errors import UnusableInput
+from ..ingest.schema import TABLES
+from . import kineto, recorded
+from .policy import ReplayJob
+
+
+def load(snapshot: Any) -> ReplayJob:
+    """The replay job of a `Snapshot` (`files`: Parquet files by table; `job`: its id).
+
+    Recorded operations and traces have builders of their own. Raises UnusableInput where the job
+    has nothing to replay.
+    """
+    files, job = snapshot.files, snapshot.job
+    if _source(files) == "recorded":
+        return recorded.load(files, job=job)
+    frames = tables(files)
+    if not len(frames["events"]) and not len(frames["collectives"]):
+        raise UnusableInput(f"job {job!r} has no events and no collectives: nothing to replay")
+    return kineto.build(frames, job)
+
+
+def tables(files: Mapping[str, Sequence[Any]]) -> dict[str, pl.DataFrame]:
+    """The tables that the graph of a traced job is built from.
+
+    Host events are read only for ranks that need them: those without device activities, or with
+    collectives on the host.
+    """
+    frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
+    kind = pl.col("kind").cast(pl.String)
+    columns = (
+        "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
+        "correlation", "category", "bytes", "wait_stream", "wait_correlation", "step",
+    )  # fmt: skip
+    core = kind.is_in([*kineto.DEVICE, "runtime", "sync"])
+    events = read(files, "events", core, columns)
+    on_device = events.filter(kind.is_in(kineto.DEVICE))["rank"].unique().to_list()
+    on_host = frames["collectives"].join(
+        events.select("event_id"), on="event_id", how="anti", nulls_equal=False
+    )["rank"]
+    bare = ~pl.col("rank").is_in(on_device) | pl.col("rank").is_in(on_host.unique().to_list())
+    host = kind.is_in([k for k in kineto.HOST if k != "runtime"]) & bare
+    return {**frames, "events": pl.concat([events, read(files, "events", host, columns)])}
+
+
+def read(
+    files: Mapping[str, Sequence[Any]],
+    table: str,
+    where: pl.Expr | None = None,
+    columns: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """Rows of one table from its Parquet files; an empty frame where it has none."""
+    paths = [str(p) for p in files.get(table) or ()]
+    if paths:
+        rows = pl.scan_parquet(paths, hive_partitioning=False)
+    else:
+        empty = pl.from_arrow(TABLES[table].schema.empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        rows = empty.lazy()
+    if where is not None:
+        rows = rows.filter(where)
+    if columns is not None:
+        rows = rows.select(columns)
+    return rows.collect()
+
+
+def _source(files: Mapping[str, Sequence[Any]]) -> str:
+    """What wrote the job: `jobs.framework`, else the source that its collectives name."""
+    for table, column in (("jobs", "framework"), ("collectives", "source")):
+        named = read(files, table)[column].cast(pl.String).drop_nulls().unique().to_list()
+        if len(named) == 1:
+            return "recorded" if "recorded" in named[0] or "straggler" in named[0] else "kineto"
+    return "kineto"
