@@ -21,9 +21,9 @@ WITH ready AS (
 ), of_events AS (
     SELECT
         e.job, e.rank, e.event_id, e.name, e.kind, e.category, e.correlation, e.thread,
-        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.origin_ns) AS start_ns,
+        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
         _aligned_ns(
-            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.origin_ns
+            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
         ) AS end_ns
     FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
     WHERE e.kind IN ('kernel', 'memcpy', 'memset', 'host_op')

@@ -58,18 +58,18 @@ CREATE VIEW _idle AS
 WITH runtime AS (
     SELECT
         e.job, e.rank, e.thread, e.name, e.correlation,
-        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.origin_ns) AS start_ns,
+        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
         _aligned_ns(
-            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.origin_ns
+            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
         ) AS end_ns
     FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
     WHERE e.kind = 'runtime'
 ), loading AS (
     SELECT
         e.job, e.rank, e.thread,
-        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.origin_ns) AS start_ns,
+        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
         _aligned_ns(
-            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.origin_ns
+            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
         ) AS end_ns
     FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
     WHERE e.kind IN ('annotation', 'host_op') AND e.name LIKE 'enumerate(DataLoader)%'

@@ -14,8 +14,8 @@ WITH aligned AS (
         k.clock_error_ns AS rank_clock_error_ns,
         m.dim,
         m.size AS comm_size,
-        _aligned_ns(c.start_ns, k.offset_ns, k.drift_ppm, k.origin_ns) AS start_ns,
-        _aligned_ns(greatest(c.end_ns, c.start_ns), k.offset_ns, k.drift_ppm, k.origin_ns)
+        _aligned_ns(c.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
+        _aligned_ns(greatest(c.end_ns, c.start_ns), k.offset_ns, k.drift_ppm, k.anchor_ns)
             AS end_ns
     FROM collectives c
     LEFT JOIN _rank_clocks k USING (job, rank)
