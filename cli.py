@@ -58,11 +58,11 @@ def _json(value: Any) -> None:
     print(to_json(value))
 
 
-@app.command()
+@app.command(short_help="The whole path on a bundled real job: ingest, report, replay.")
 def demo(
-    folder: Annotated[Path, typer.Argument(help="Folder to leave the results in.")] = Path(
-        "retime-demo"
-    ),
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to leave the results in.")
+    ] = Path("retime-demo"),
     json: AsJson = False,
 ) -> None:
     """The whole path on a bundled real job: ingest, report, replay.
@@ -87,7 +87,9 @@ def demo(
 
 @app.command()
 def ingest(
-    paths: Annotated[list[str], typer.Argument(help="Files, folders, globs or archives.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs, archives.")
+    ],
     job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Name of the job.")] = None,
     warehouse: Where = None,
     rank: Annotated[
@@ -156,7 +158,7 @@ def jobs(warehouse: Where = None, json: AsJson = False) -> None:
     terminal.show_table(terminal.console(), rows, titles)
 
 
-@app.command()
+@app.command(short_help="What a job looks like, and where its step went.")
 def show(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
     """What a job looks like: ranks, clocks, steps, matches, where the step went.
 
@@ -173,7 +175,7 @@ def show(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> No
     terminal.show_job(terminal.console(), facts)
 
 
-@app.command()
+@app.command(short_help="What was odd in the input, lost input first.")
 def problems(
     job: JobId = None, warehouse: Where = None, json: AsJson = False, limit: Limit = 40
 ) -> None:
@@ -192,9 +194,11 @@ def problems(
     terminal.show_problems(terminal.console(), rows, limit)
 
 
-@app.command()
+@app.command(short_help="One query over the tables and views, read-only.")
 def sql(
-    query: Annotated[str, typer.Argument(help="One SELECT; `-` reads it from stdin.")],
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="One SELECT; `-` reads it from stdin.")
+    ],
     job: Annotated[
         str | None, typer.Option("--job", metavar="JOB", help="Only this job (default: all).")
     ] = None,
@@ -221,9 +225,11 @@ def sql(
     terminal.show_table(terminal.console(), rows, names=frame.columns, raw=True, limit=limit)
 
 
-@app.command()
+@app.command(short_help="The dictionary of tables, views and macros.")
 def tables(
-    name: Annotated[str | None, typer.Argument(help="A table, view or macro.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A table, view or macro.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """The dictionary of tables, views and macros, with units.
@@ -241,7 +247,7 @@ def tables(
     terminal.show_tables(terminal.console(), rows, name)
 
 
-@app.command()
+@app.command(short_help="What the step would have cost, under policies.")
 def replay(
     job: JobId = None,
     policy: Annotated[
@@ -273,9 +279,11 @@ def replay(
     terminal.show_replay(terminal.console(), result)
 
 
-@app.command()
+@app.command(short_help="The catalogue of policies.")
 def policies(
-    name: Annotated[str | None, typer.Argument(help="A policy, for its parameters.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A policy, for its parameters.")
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """The catalogue of policies, or one with its parameters and assumptions.
@@ -293,7 +301,7 @@ def policies(
     terminal.show_policies(terminal.console(), rows, detail=name is not None)
 
 
-@app.command()
+@app.command(short_help="Slowdown against the ideal, by operation and rank.")
 def stragglers(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
     """How much slower the job is than its ideal, by operation, rank and stage.
 
@@ -313,7 +321,7 @@ def stragglers(job: JobId = None, warehouse: Where = None, json: AsJson = False)
     terminal.show_stragglers(terminal.console(), result)
 
 
-@app.command()
+@app.command(short_help="One self-contained HTML page of a job.")
 def report(
     job: JobId = None,
     output: Annotated[
@@ -381,7 +389,7 @@ def run(args: list[str] | None = None) -> int:
             raise
         return _fail(
             f"{_what(e)} (unexpected: RETIME_DEBUG=1 shows where; please report it)",
-            3 if isinstance(e, OSError) else 70,
+            3,
         )
 
 
@@ -398,7 +406,8 @@ def _usage(error: Any) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "retime"
     text = error.format_message()
-    if not text:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(text, file=sys.stderr)
         return 2
     return _fail(f"{text.rstrip('.')}. `{path} --help` has the options.", 2)
 

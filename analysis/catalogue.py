@@ -3,29 +3,42 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from typing import Any
 
 from ..ingest.errors import UsageError
 
 
-def near(name: str, known: Iterable[str], what: str, command: str) -> UsageError:
-    """The error for a name that there is not: the nearest ones, or where the list is."""
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"{command} lists them"
-    return UsageError(f"no {what} {name!r}: {hint}")
+def tables(name: str | None = None) -> list[dict[str, Any]]:
+    """One row a table, view or macro (`kind`): its name and meaning, and `columns` with units.
+
+    With a name, that one alone. Raises UsageError for a name that there is not.
+    """
+    from ..queries.manual import dictionary
+
+    entries = {e.name: e for e in dictionary()}
+    if name is not None and name not in entries:
+        close = difflib.get_close_matches(name, list(entries), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else "retime tables lists them"
+        raise UsageError(f"no table, view or macro {name!r}: {hint}")
+    return [
+        {
+            "name": e.name,
+            "kind": e.kind,
+            "meaning": e.meaning,
+            "columns": [f._asdict() for f in e.fields],
+        }
+        for e in (entries.values() if name is None else [entries[name]])
+    ]
 
 
 def policies(name: str | None = None) -> list[dict[str, Any]]:
     """One row a policy: name, summary, source, assumptions, and params with their units.
 
-    Raises UsageError for a name that the catalogue does not hold.
+    With a name, that one alone. Raises UnknownPolicy for one that the catalogue does not hold.
     """
-    from ..replay.policies import REGISTRY
+    from ..replay.policies import REGISTRY, policy
 
-    if name is not None and name not in REGISTRY:
-        raise near(name, REGISTRY, "policy", "retime policies")
-    chosen = [REGISTRY[name]] if name is not None else [REGISTRY[k] for k in sorted(REGISTRY)]
+    chosen = [policy(name)] if name is not None else [REGISTRY[k] for k in sorted(REGISTRY)]
     return [
         {
             "name": p.name,
@@ -34,7 +47,7 @@ def policies(name: str | None = None) -> list[dict[str, Any]]:
             "params": [
                 {
                     "name": q.name,
-                    "type": q.type.__name__,
+                    "type": getattr(q.type, "__name__", str(q.type)),
                     "default": q.default,
                     "unit": q.unit,
                     "meaning": q.meaning,

@@ -362,11 +362,10 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
 
 def policy_words(policy: Mapping[str, Any]) -> str:
     """A policy with its parameters as they would be typed: `align-arrivals:ranks=3`."""
-    given = {k: v for k, v in (policy.get("params") or {}).items() if v is not None}
+    given = {k: v for k, v in (policy.get("params") or {}).items() if v not in (None, (), [], "")}
     if not given:
         return clean(str(policy["name"]))
-    texts = (f"{k}={'+'.join(map(str, v)) if isinstance(v, list | tuple) else v}"
-             for k, v in given.items())  # fmt: skip
+    texts = [f"{k}={_joined(v)}" for k, v in given.items()]
     return clean(f"{policy['name']}:{','.join(texts)}")
 
 
@@ -397,41 +396,91 @@ def show_problems(out: Console, rows: Sequence[Mapping[str, Any]], limit: int | 
         out.print(f"({len(shown)} of {len(rows):,}; --limit N or --json for more)", style="dim")
 
 
-def show_policies(out: Console, rows: Sequence[Mapping[str, Any]], detail: bool) -> None:
-    """`retime policies`: a line each, or everything about one."""
+def show_terms(
+    out: Console, rows: Sequence[Sequence[str]], *, indent: str = "  ", style: str = "bold"
+) -> None:
+    """Terms and their meaning: the last text of a row is wrapped beside the columns before it."""
+    from textwrap import wrap
+
+    from rich.cells import cell_len
     from rich.text import Text
 
+    rows = [[clean(t) for t in row] for row in rows]
+    n = len(rows[0]) - 1 if rows else 0
+    room = [max(cell_len(row[i]) for row in rows) for i in range(n)]
+    used = [i for i in range(n) if room[i]]
+    left = len(indent) + sum(room[i] + 2 for i in used)
+    for row in rows:
+        parts = [row[i] + " " * (room[i] - cell_len(row[i]) + 2) for i in used]
+        texts = wrap(row[-1], max(24, out.width - left), break_on_hyphens=False) or [""]
+        line = Text(indent, no_wrap=True, overflow="crop")
+        line.append(parts[0], style=style)
+        line.append("".join(parts[1:]), style="dim")
+        line.append(texts[0])
+        out.print(line, soft_wrap=True)
+        for text in texts[1:]:
+            out.print(Text(" " * left + text), soft_wrap=True)
+
+
+def show_tables(out: Console, rows: Sequence[Mapping[str, Any]], name: str | None) -> None:
+    """`retime tables`: a line each by kind, or the columns of one with their units."""
+    if name is None:
+        for kind, title in (
+            ("table", "Tables: a row is"),
+            ("view", "Views: a row is"),
+            ("macro", "Macros"),
+        ):
+            found = [r for r in rows if r["kind"] == kind]
+            if found:
+                out.print(title, style="bold")
+                show_terms(out, [(r["name"], first_sentence(r["meaning"])) for r in found])
+        out.print("retime tables NAME has the columns and units", style="dim")
+        return
+    for r in rows:
+        out.print(f"{r['kind']} {r['name']}", style="bold")
+        out.print(clean(r["meaning"]))
+        if r["columns"]:
+            out.print()
+            show_terms(out, [(c["name"], c["type"], c["unit"], c["meaning"]) for c in r["columns"]])
+
+
+def first_sentence(text: str) -> str:
+    """The text up to its first full stop that ends a sentence."""
+    head, stop, _ = text.partition(". ")
+    return head.rstrip(".") if stop else text.rstrip(".")
+
+
+def show_policies(out: Console, rows: Sequence[Mapping[str, Any]], detail: bool) -> None:
+    """`retime policies`: a line each, or everything about one."""
     if not detail:
-        show_table(out, rows, {"name": "policy", "summary": "what it re-times"})
+        show_terms(out, [(p["name"], p["summary"]) for p in rows], indent="")
+        out.print("retime policies NAME has the parameters", style="dim")
         return
     for p in rows:
-        out.print(Text(clean(p["name"]), style="bold"))
+        out.print(clean(p["name"]), style="bold")
         out.print(clean(p["summary"]))
-        out.print(f"source: {clean(p['source'])}", style="dim")
+        out.print(f"Source: {clean(p['source'])}")
         if p["params"]:
             out.print()
-            rows_of = [
-                {
-                    **q,
-                    "default": "" if q["default"] is None else str(q["default"]),
-                    "meaning": q["meaning"]
-                    + (f" ({', '.join(map(str, q['choices']))})" if q["choices"] else ""),
-                }
-                for q in p["params"]
-            ]
-            show_table(
-                out,
-                rows_of,
-                {
-                    "name": "parameter",
-                    "type": "type",
-                    "default": "default",
-                    "unit": "unit",
-                    "meaning": "meaning",
-                },
-            )
-        for text in p["assumptions"]:
-            out.print(f"assumes: {clean(text)}", style="dim")
+            out.print("Parameters", style="bold")
+            terms = []
+            for q in p["params"]:
+                takes = f" One of {', '.join(map(str, q['choices']))}." if q["choices"] else ""
+                none = q["default"] in (None, (), [], "")
+                default = "" if none else f" Default {_joined(q['default'])}."
+                text = f"{q['meaning'].rstrip('.')}.{takes}{default}"
+                terms.append((q["name"], q["type"], q["unit"], text))
+            show_terms(out, terms)
+        if p["assumptions"]:
+            out.print()
+            out.print("Assumes", style="bold")
+            for text in p["assumptions"]:
+                show_terms(out, [("-", text)], style="")
+
+
+def _joined(value: Any) -> str:
+    """A parameter's value as it would be typed: several of them joined by +."""
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
