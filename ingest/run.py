@@ -135,8 +135,8 @@ def ingest(
         else:
             reports[candidate.place] = _already_report(candidate, standing)
     _check_clashes(folder, todo, present)
+    warehouse.remove_orphans(job)
     if todo:
-        warehouse.remove_orphans(job)
         known: dict[str, Manifest | None] = {e.file: None for e in bad}
         known |= {source_manifest_name(m.id): m for m in present}
         reports |= _ingest_all(folder, todo, known, n_workers, progress)

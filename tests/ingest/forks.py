@@ -1,0 +1,65 @@
+"""Ingests in forked processes, started without the cost of imports, so that they can be killed.
+
+As a script: reads JSON lines, `{"start": [warehouse, paths, job]}` answers the process's number,
+`{"wait": pid}` answers its exit code (negative: the signal).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+class Forks:
+    """The other end: one warm process that forks an ingest on demand."""
+
+    def __init__(self):
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def _ask(self, question):
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def start(self, warehouse, paths, job):
+        return self._ask({"start": [str(warehouse), [str(p) for p in paths], job]})
+
+    def wait(self, pid):
+        return self._ask({"wait": pid})
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def _serve():
+    sys.path.insert(0, str(HERE))
+    import fake_trace  # noqa: F401
+    from retime.ingest.run import ingest
+    from standins import use_fake_format
+
+    use_fake_format()
+    for line in sys.stdin:
+        question = json.loads(line)
+        if "wait" in question:
+            print(os.waitstatus_to_exitcode(os.waitpid(question["wait"], 0)[1]), flush=True)
+            continue
+        pid = os.fork()
+        if not pid:
+            code = 1
+            try:
+                warehouse, paths, job = question["start"]
+                code = ingest(warehouse, paths, job=job, workers=1).exit_code
+            finally:
+                os._exit(code)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,31 @@
+"""Stand-ins for what the warehouse's tests do not test: a made-up format, matching left out."""
+
+import json
+import sys
+import types
+
+from retime.ingest import detect
+
+
+def resolve(collectives, ranks, comms, steps):
+    """Matching that leaves every row as it is."""
+    return types.SimpleNamespace(
+        collectives=collectives, ranks=ranks, comms=comms, problems=[], clocks="one-host"
+    )
+
+
+def use_fake_format(set_item=dict.__setitem__, del_item=dict.__delitem__):
+    """Makes `fake_trace` the only known format and takes matching out."""
+    for name in list(detect.PARSERS):
+        del_item(detect.PARSERS, name)
+    set_item(detect.PARSERS, "fake", "fake_trace")
+    module = types.ModuleType("retime.ingest.matching")
+    module.resolve = resolve
+    set_item(sys.modules, "retime.ingest.matching", module)
+
+
+def write_trace(path, rank, **said):
+    """A made-up trace of a rank; see `fake_trace` for what it may say."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("FAKE " + json.dumps({"rank": rank, **said}))
+    return path
