@@ -39,7 +39,8 @@ class Entry(NamedTuple):
 JOB = Field("job", "VARCHAR", "", "job, as it was named at ingest")
 
 _OBJECT = re.compile(
-    r"(?P<comment>(?:^--[^\n]*\n)*)^CREATE (?P<kind>VIEW|MACRO) (?P<name>\w+) ?\(\n(?P<fields>.*?)^\) AS",
+    r"(?P<comment>(?:^--[^\n]*\n)*)"
+    r"^CREATE (?P<kind>VIEW|MACRO) (?P<name>\w+) ?\(\n(?P<fields>.*?)^\) AS",
     flags=re.MULTILINE | re.DOTALL,
 )
 _FIELD = re.compile(r"(?P<comment>(?:^ +--[^\n]*\n)*)^ +(?P<name>\w+),?\n", flags=re.MULTILINE)
