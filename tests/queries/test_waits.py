@@ -191,7 +191,7 @@ def test_bandwidth_takes_medians_by_comm_op_and_size_class(open_job, one_host, p
         comms=[{"comm": "w", "dim": "dp", "size": 2}],
     )  # fmt: skip
     assert con.execute("FROM bandwidth").fetchall() == [
-        ("j", "w", "dp", "all_reduce", "4KiB-64KiB", 2, 3, 24000) + (4.0, 4.0, 4.0, 4.0, 8.0, 18)
+        ("j", "w", "dp", "all_reduce", "4KiB-64KiB", 2, 3, 24000, 4.0, 4.0, 4.0, 4.0, 8.0, 18)
     ]
 
 
