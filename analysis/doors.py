@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ..ingest.errors import UsageError, WarehouseError
+from ..ingest.errors import UnusableInput, UsageError, WarehouseError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -245,10 +245,17 @@ class Job:
         return replay(self, policies, **options)
 
     def stragglers(self) -> dict[str, Any]:
-        """Slowdown against the ideal, m_w, m_s, and its parts by operation, rank and stage."""
+        """Slowdown against the ideal, m_w, m_s, and its parts by operation, rank and stage.
+
+        `replay.stragglers.Stragglers` as a dict. Raises UnusableInput for a job without steps.
+        """
+        from ..replay.load import load
         from ..replay.stragglers import analyse
 
-        return analyse(self.snapshot)
+        graph = load(self.snapshot).graph
+        if not (graph.step >= 0).any():
+            raise UnusableInput(f"job {self.id!r} has no steps: there is no ideal step to compare")
+        return analyse(graph).as_dict()
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes the self-contained page of this job and returns where it is."""

@@ -70,7 +70,7 @@ def _bars(
                 "value:Q",
                 stack="zero",
                 title=title.format(unit=unit),
-                axis=alt.Axis(tickCount=6, format="~g"),
+                axis=alt.Axis(tickCount=6),
             ),
             color=alt.Color(
                 "part:N",

@@ -21,7 +21,6 @@ from .terminal import (
     cells,
     clean,
     clocks_sentence,
-    policy_words,
     straggler_sentence,
     to_json,
 )
@@ -81,8 +80,10 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     dims = frames.waits_by_dim_and_op(con)
     ops = {op for op in dims["op"].to_list() if op}
     tries = whatif.candidates(facts, ops) if estimates and facts["steps"] else []
+    recorded = estimates and facts["framework"] == "recorded" and facts["steps"]
     return {
         "facts": facts,
+        "stragglers": job.stragglers() if recorded else None,
         "breakdown": by_rank,
         "waits_by_rank": frames.waits_by(con, "rank"),
         "waits_by_dim": dims,
@@ -173,18 +174,26 @@ def _text(value: Any) -> str:
 
 
 def _table(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str], *, fold: str | None = None
+    rows: Sequence[Mapping[str, Any]],
+    columns: Mapping[str, str],
+    *,
+    fold: str | None = None,
+    right: Sequence[str] = (),
 ) -> str:
-    """An HTML table of formatted cells, numbers to the right; `fold` closes it under a title."""
+    """An HTML table of formatted cells; numbers, and columns in `right`, stand to the right.
+
+    `fold` closes it under a title.
+    """
     made: Cells = cells(rows, columns)
-    right = ["num" if n else "" for n in made.numeric]
+    numeric = [n or k in right for n, k in zip(made.numeric, columns, strict=True)]
+    classes = ["num" if n else "" for n in numeric]
     head = "".join(
         f'<th class="{c}" scope="col">{_text(n)}</th>'
-        for n, c in zip(made.names, right, strict=True)
+        for n, c in zip(made.names, classes, strict=True)
     )
     lines = []
     for row in made.rows:
-        tds = (f'<td class="{c}">{_text(v)}</td>' for v, c in zip(row, right, strict=True))
+        tds = (f'<td class="{c}">{_text(v)}</td>' for v, c in zip(row, classes, strict=True))
         lines.append(f"<tr>{''.join(tds)}</tr>")
     table = (
         f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
@@ -240,6 +249,8 @@ def _headline(data: Mapping[str, Any]) -> str:
     out.append(f'<div class="strip" aria-hidden="true">{"".join(segments)}</div>')
     out.append(f'<div class="tiles">{"".join(tiles)}</div>')
     out.append(f'<p class="lead">{_text(straggler_sentence(facts.get("waited_for")))}</p>')
+    if data.get("stragglers"):
+        out.append(f'<p class="lead">{_text(_slowdown_sentence(data["stragglers"]))}</p>')
     gain = _gain_sentence(data["whatif"])
     if gain:
         out.append(f'<p class="lead">{_text(gain)}</p>')
@@ -258,6 +269,21 @@ def _gain_sentence(found: Mapping[str, Any]) -> str:
         return ""
     measured = units.time(found["measured_ns"], 4)
     return f"Re-timed from a measured {measured}: " + "; ".join(texts) + "."
+
+
+def _slowdown_sentence(found: Mapping[str, Any]) -> str:
+    """The straggler study's figures in words."""
+    text = (
+        f"Against a step with every operation at its ideal ({units.time(found['ideal_ns'])}) it is "
+        f"{found['slowdown']:.3f} times as long"
+    )
+    slowest = ", ".join(map(str, found["slowest_ranks"]))
+    shares = []
+    if found["m_w"] is not None:
+        shares.append(f"{units.percent(found['m_w'])} of the excess goes with rank {slowest} ideal")
+    if found["m_s"] is not None:
+        shares.append(f"{units.percent(found['m_s'])} with the last pipeline stage ideal")
+    return f"{text}: {', '.join(shares)}." if shares else f"{text}."
 
 
 def _breakdown(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
@@ -341,6 +367,7 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
         ),
         alone,
         late,
+        _pipeline_note(by_dim),
         "<h3>By rank</h3>",
         said,
         _chart("waits-rank", "wait and transfer by rank"),
@@ -352,6 +379,17 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
             {"dim": "dimension", "op": "operation", **columns},
             fold="The numbers",
         ),
+    )
+
+
+def _pipeline_note(by_dim: pl.DataFrame) -> str:
+    """Says so where most of the wait is at sends and receives."""
+    paired = by_dim.filter(pl.col("op").is_in(["send", "recv", "send_recv"]))["wait_ns"].sum()
+    if paired * 2 <= by_dim["wait_ns"].sum() or not paired:
+        return ""
+    return _note(
+        "Most of this wait is at sends and receives. In a pipeline part of it is the schedule "
+        "itself, so being last there is no fault: retime stragglers separates the two."
     )
 
 
@@ -385,7 +423,8 @@ def _whatif(data: Mapping[str, Any]) -> str:
     found = data["whatif"]
     title = "What if"
     if not found["rows"]:
-        return _section(title, _note("Nothing can be re-timed: the job has no steps."))
+        why = found["error"] or "the job has no steps"
+        return _section(title, _note(f"Nothing can be re-timed: {why}."))
     rows, saw = [], []
     for r in found["rows"]:
         if r["error"] is not None:
@@ -395,7 +434,7 @@ def _whatif(data: Mapping[str, Any]) -> str:
         rows.append(
             {
                 "what": r["words"],
-                "policy": policy_words(r) if ":" in r["policy"] else r["policy"],
+                "policy": r["policy"],
                 "step": units.interval(r["step_ns"], r.get("low_ns"), r.get("high_ns")),
                 "gain": units.percent(r["gain_pct"] / 100),
                 "wait": units.time(got.get("wait_ns")),
@@ -422,7 +461,9 @@ def _whatif(data: Mapping[str, Any]) -> str:
         "exposed": "exposed saved",
         "policy": "policy",
     }
-    parts.append(_table([{k: r.get(k) for k in titles} for r in rows], titles))
+    figures = [{k: r.get(k) for k in titles} for r in rows]
+    right = ("gain", "wait", "transfer", "exposed")
+    parts.append(_table(figures, titles, right=right))
     warned = dict.fromkeys(t for r in saw for t in r.get("warnings") or ())
     assumed = dict.fromkeys(t for r in saw for t in r.get("assumptions") or ())
     if warned:

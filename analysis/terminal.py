@@ -338,6 +338,8 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
             }
         )
     if not rows:
+        for text in result.get("warnings") or ():
+            out.print(f"warning: {clean(text)}", style="yellow")
         return
     out.print()
     titles = {
@@ -361,12 +363,28 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
 
 
 def policy_words(policy: Mapping[str, Any]) -> str:
-    """A policy with its parameters as they would be typed: `align-arrivals:ranks=3`."""
-    given = {k: v for k, v in (policy.get("params") or {}).items() if v not in (None, (), [], "")}
-    if not given:
-        return clean(str(policy["name"]))
-    texts = [f"{k}={_joined(v)}" for k, v in given.items()]
-    return clean(f"{policy['name']}:{','.join(texts)}")
+    """A policy with the parameters that are not its defaults, as they would be typed.
+
+    `align-arrivals:ranks=3`; several policies together are joined by ` + `.
+    """
+    from ..replay.policies import REGISTRY
+
+    names = str(policy["name"]).split(" + ")
+    given = policy.get("params") or {}
+    out = []
+    for i, name in enumerate(names):
+        n = names[:i].count(name)
+        prefix = "" if len(names) == 1 else f"{name}#{n + 1}." if n else f"{name}."
+        known = REGISTRY.get(name)
+        default = {p.name: _joined(p.default) for p in known.params} if known else {}
+        own = {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)}
+        texts = [
+            f"{k}={_joined(v)}"
+            for k, v in own.items()
+            if v not in (None, (), [], "") and _joined(v) != default.get(k)
+        ]
+        out.append(f"{name}:{','.join(texts)}" if texts else name)
+    return clean(" + ".join(out))
 
 
 def _pct(value: float | None) -> str:
@@ -485,21 +503,33 @@ def _joined(value: Any) -> str:
 
 def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
     """`retime stragglers`: the slowdown, then who and what it comes from."""
+    out.print(f"slowdown S = {result['slowdown']:.3f}", style="bold")
     out.print(
-        f"slowdown {result['slowdown']:.3f}: the job's steps take that many times its ideal",
-        style="bold",
+        f"a step takes {units.time(result['replayed_ns'])} without launch delays, and would take "
+        f"{units.time(result['ideal_ns'])} with every operation at its ideal"
     )
-    for key, words in (
-        ("m_w", "of the slowdown goes when the slowest 3 % of workers are made ideal"),
-        ("m_s", "of the slowdown goes when the last pipeline stage is made ideal"),
-    ):
-        value = result.get(key)
-        if value is not None:
-            out.print(f"{key.upper()} {value:.3f}  share {words}")
-    for key, title in (("by_op", "operation"), ("by_rank", "rank"), ("by_stage", "stage")):
-        rows = result.get(key) or []
-        if isinstance(rows, Mapping):
-            rows = [{title: k, "slowdown": v} for k, v in rows.items()]
-        if rows:
-            out.print()
-            show_table(out, list(rows), limit=12)
+    slowest = _joined(result.get("slowest_ranks") or [])
+    shares = []
+    if result.get("m_w") is not None:
+        shares.append((f"M_W = {result['m_w']:.3f}", f"of that goes with rank {slowest} ideal"))
+    if result.get("m_s") is not None:
+        shares.append((f"M_S = {result['m_s']:.3f}", "of that goes with the last stage ideal"))
+    for name, words in shares:
+        out.print(f"{name}  share {words}")
+    for key in ("by_op", "by_stage", "by_rank"):
+        rows = sorted(result.get(key) or [], key=lambda r: -r["slowdown"])
+        if not rows:
+            continue
+        columns = [k for k in rows[0] if any(r[k] is not None for r in rows)]
+        out.print()
+        out.print(f"{key.replace('_', ' ')}: slowdown with all else ideal", style="bold")
+        texts = [
+            {k: f"{r[k]:.3f}" if isinstance(r[k], float) else str(r[k]) for k in columns}
+            for r in rows[:12]
+        ]
+        table = cells(texts)
+        table.numeric = [k != "op" for k in columns]
+        for line in lines(table, out.width):
+            out.print(line)
+        if len(rows) > 12:
+            out.print(f"({len(rows) - 12} more; --json has all)", style="dim")

@@ -52,17 +52,16 @@ def _decimals_of(size: int) -> int:
 def interval(value_ns: float | None, low_ns: float | None, high_ns: float | None) -> str:
     """An estimate with its interval in one unit: `12.31 ms (12.28 to 12.40)`.
 
-    Digits are chosen so that the interval's width shows two of them. Without an interval this is
-    `time(value_ns)`.
+    Digits are chosen so that the interval's width shows two of them, but no figure has more than
+    five. Without an interval this is `time(value_ns)`.
     """
     if value_ns is None or low_ns is None or high_ns is None:
         return time(value_ns)
     largest = max(abs(value_ns), abs(low_ns), abs(high_ns))
     size, unit = unit_of(largest)
     width = (high_ns - low_ns) / size
-    decimals = 0 if size == 1 else min(_decimals_of(size), _digits(width, 2))
-    if width == 0:
-        decimals = 0 if size == 1 else _digits(largest / size, 3)
+    wanted = _digits(width, 2) if width else _digits(largest / size, 3)
+    decimals = min(_decimals_of(size), wanted, _digits(largest / size, 5))
     value, low, high = (x / size for x in (value_ns, low_ns, high_ns))
     return f"{value:.{decimals}f} {unit} ({low:.{decimals}f} to {high:.{decimals}f})"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ingest.errors import RetimeError
-from .doors import Job, replay
+
+if TYPE_CHECKING:
+    from .doors import Job
 
 
 def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]:
@@ -20,28 +22,40 @@ def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]
         out.append((f"align-arrivals:ranks={last['rank']}", f"rank {last['rank']} is not late"))
     if facts.get("framework") == "recorded":
         out.append(("align-arrivals:to=ideal", "every operation at its ideal"))
-    if "all_reduce" in ops:
+    elif "all_reduce" in ops:
         out.append(("algorithm:op=all_reduce,algo=ring", "all-reduce as a ring"))
         out.append(("algorithm:op=all_reduce,algo=tree", "all-reduce as a tree"))
     return out
 
 
 def estimates(job: Job, tries: list[tuple[str, str]]) -> dict[str, Any]:
-    """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `error`) and `rows`.
+    """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `warnings`) and `rows`.
 
     A row has the policy as typed, `words`, and either the entry of the replay or `error`, the
-    sentence that says why there is none.
+    sentence that says why there is none. Where the job cannot be replayed at all, `error` says
+    why and the baseline is absent. The graph is built once for all tries.
     """
+    from ..replay import run
+    from ..replay.load import load
+
     out: dict[str, Any] = {"rows": [], "error": None}
+    if not tries:
+        return out
+    try:
+        base = run.baseline(load(job.snapshot))
+    except RetimeError as e:
+        return {**out, "error": str(e)}
+    out |= {
+        "steps": base.steps.tolist(),
+        "measured_ns": round(float(base.measured_ns.mean())),
+        "replayed_ns": round(float(base.replayed_ns.mean())),
+        "fidelity_pct": base.fidelity_pct,
+    }
     for spec, words in tries:
+        row = {"policy": spec, "words": words, "error": None}
         try:
-            result = replay(job, [spec])
+            row |= run.estimate(base, run.plan([spec])[0])
         except RetimeError as e:
-            out["rows"].append({"policy": spec, "words": words, "error": str(e)})
-            continue
-        out |= {k: result[k] for k in ("measured_ns", "replayed_ns", "fidelity_pct", "steps")}
-        entry = result["policies"][-1]
-        out["rows"].append({"policy": spec, "words": words, "error": None, **entry})
-    if out["rows"] and all(r["error"] for r in out["rows"]):
-        out["error"] = out["rows"][0]["error"]
+            row["error"] = str(e)
+        out["rows"].append(row)
     return out

@@ -149,7 +149,7 @@ def test_replay_screen() -> None:
     )
     assert [line.split() for line in lines[2:4]] == [
         ["policy", "step", "(interval)", "gain", "wait", "transfer", "exposed"],
-        ["align-arrivals:ranks=3,factor=0.0", "160.0", "ms", "(159.0", "to", "161.5)", "4.9", "%",
+        ["align-arrivals:ranks=3", "160.0", "ms", "(159.0", "to", "161.5)", "4.9", "%",
          "8.00", "ms", "0", "ns", "7.00", "ms"],
     ]  # fmt: skip
     assert lines[-2:] == ["assumes: compute keeps its time", "warning: few steps"]
