@@ -231,6 +231,13 @@ def comm_kernel(name: str) -> CommKernel | None:
     if library in ("nccl", "rccl", "msccl"):
         found = _PROTO.search(function)
         proto = _PROTO_NAMES[found.group(1).lower()] if found else None
+        if proto == "LL":
+            # NCCL compiles one kernel a function, named RING_LL or TREE_LL, that runs the other
+            # protocols too, and every algorithm but tree under the ring's name.
+            proto = None
+            algo = None if algo == "ring" else algo
+        elif op == "send_recv":
+            algo = None
     return CommKernel(library, op, dtype, algo, proto)
 
 

@@ -119,18 +119,18 @@ class Reader:
         key = (coll, dtype, size, pg_name, pg_desc, pg_ranks, pg_id, start, stride)
         if key not in self._named:
             name = self._text(pg_name) or (str(pg_id) if pg_id != NULL else None)
-            self._named[key] = (
-                classify.op_of_collective_name(self._symbols.text(coll)),
-                classify.dtype_of(self._text(dtype)),
-                self._comms.of(
+            op = classify.op_of_collective_name(self._symbols.text(coll))
+            comm = None
+            if op is not None:  # calls that transfer nothing name no group, or an empty one
+                comm = self._comms.of(
                     name,
                     self._text(pg_desc),
                     self._text(pg_ranks),
                     _none(size),
                     _none(start),
                     _none(stride),
-                ),
-            )
+                )
+            self._named[key] = (op, classify.dtype_of(self._text(dtype)), comm)
         op, kind, comm = self._named[key]
         if dtype >= 0 and kind is None and n_in not in (NULL, 0):
             self._tally.add("unknown_dtype")
