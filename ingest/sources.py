@@ -348,7 +348,7 @@ def _walk(folder: str, on_problem: OnProblem) -> Iterator[str]:
                 on_problem(path, Problem("not_a_file", "a broken link or device; skipped", "info"))
 
 
-def _natural(name: str) -> tuple:
+def _natural(name: str) -> tuple[list, str]:
     """Sort key that puts rank2 before rank10."""
     parts: list[tuple[int, int, str]] = []
     run = ""
@@ -357,7 +357,7 @@ def _natural(name: str) -> tuple:
             parts.append((0, int(run), "") if run.isdecimal() else (1, 0, run))
             run = ""
         run += ch
-    return (*parts, name)
+    return parts, name
 
 
 def _sources_of_file(path: str, named: bool, on_problem: OnProblem) -> Iterator[Source]:

@@ -103,7 +103,7 @@ def remove_if_unused(job_folder: Path) -> None:
         locks = {COMMIT_LOCK, DERIVE_LOCK}
         if any(p.name not in locks for p in (job_folder / INCOMING).iterdir()):
             return
-        with locked(job_folder, make=False):
+        with locked(job_folder):
             if manifests.is_dir() and any(manifests.iterdir()):
                 return
             for here, _, files in os.walk(job_folder, topdown=False):
@@ -114,29 +114,26 @@ def remove_if_unused(job_folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(job_folder: Path, name: str = COMMIT_LOCK, *, make: bool = True) -> Iterator[bool]:
+def locked(job_folder: Path, name: str = COMMIT_LOCK) -> Iterator[bool]:
     """Holds one of the job's locks; gives False where the file system has no locks.
 
     The lock goes with the process, however that ends. Without locks two processes that bring
     different traces of one rank in the same instant may both be taken; nothing else depends on it.
     """
-    fd, held = _take_lock(job_folder / INCOMING / name, make)
+    fd, held = _take_lock(job_folder / INCOMING / name)
     try:
         yield held
     finally:
         os.close(fd)
 
 
-def _take_lock(path: Path, make: bool) -> tuple[int, bool]:
+def _take_lock(path: Path) -> tuple[int, bool]:
     while True:
         try:
-            if make:
-                _make(path.parent)
-            fd = os.open(path, os.O_RDWR | (os.O_CREAT if make else 0), 0o666)
+            _make(path.parent)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
-            if make:
-                continue  # the folder went away in between
-            raise
+            continue  # the folder went away in between
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
         except OSError as e:

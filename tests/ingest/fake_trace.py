@@ -7,6 +7,7 @@ A trace is one line of JSON behind `FAKE `: rank, rows (of events), and what goe
 import json
 import os
 import signal
+import zlib
 
 from retime.ingest.errors import UnusableInput
 from retime.ingest.schema import TABLES
@@ -43,6 +44,7 @@ def parse(source, *, rank=None, threads=1):
                     "kind": ["kernel"] * len(k),
                     "name": [f"kernel_{(i * 7 + salt) % 50}" for i in k],
                     "start_ns": [i * 1000 for i in k],
+                    "correlation": [zlib.crc32(b"%d" % i) for i in k],
                     "dur_ns": [(i * i + salt) % 997 for i in k],
                 }
             ),
