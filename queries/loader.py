@@ -46,12 +46,7 @@ def connect(
     if threads is not None:
         con.execute(f"SET threads = {int(threads)}")
     _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
-    # The library is bound to empty tables first: binding a view then opens no file. The real
-    # tables have the same names and types, so the views take them without being bound again.
-    for table in TABLES.values():
-        con.execute(_view(table, {}))
-    for statement in library():
-        con.execute(statement)
+    _create_library(con)
     for table in TABLES.values():
         if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
             con.execute(_view(table, by_job))
@@ -83,6 +78,58 @@ def library() -> tuple[str, ...]:
     for module in text:
         visit(module, ())
     return tuple(text[m] for m in order)
+
+
+def _create_library(con: duckdb.DuckDBPyConnection) -> None:
+    """Creates all macros and views, over tables that are typed and empty.
+
+    DuckDB binds a view when it is created, and with it everything below: file footers, and the
+    views it is built from, again and again. So each view is created while all that it reads are
+    empty stand-ins of the same name and types, and these are replaced afterwards.
+    """
+    for table in TABLES.values():
+        con.execute(_view(table, {}))
+    stand_ins = _stand_ins()
+    for stand_in in stand_ins.values():
+        con.execute(stand_in)
+    macros = [s for name, s in _statements() if name not in stand_ins]
+    views = [s for name, s in _statements() if name in stand_ins]
+    for statement in (*macros, *reversed(views)):
+        con.execute(statement.replace("CREATE VIEW", "CREATE OR REPLACE VIEW", 1))
+
+
+@functools.cache
+def _stand_ins() -> dict[str, str]:
+    """For each view of the library a statement that makes an empty one of the same columns."""
+    con = duckdb.connect()
+    for table in TABLES.values():
+        con.execute(_view(table, {}))
+    found = {}
+    for name, statement in _statements():
+        con.execute(statement)
+        columns = con.execute(
+            "SELECT column_name, data_type FROM duckdb_columns() WHERE table_name = ? "
+            "ORDER BY column_index",
+            [name],
+        ).fetchall()
+        if columns:
+            nulls = ", ".join(f"NULL::{type_} AS {_name(column)}" for column, type_ in columns)
+            found[name] = f"CREATE OR REPLACE VIEW {name} AS SELECT {nulls} WHERE false"
+            con.execute(found[name])
+    return found
+
+
+@functools.cache
+def _statements() -> tuple[tuple[str, str], ...]:
+    """The name of each macro and view with the statement that creates it, in order of need."""
+    found = []
+    for text in library():
+        for statement in duckdb.extract_statements(re.sub(r"--[^\n]*", "", text)):
+            name = re.search(r"CREATE (?:VIEW|MACRO) (\w+)", statement.query)
+            if name is None:
+                raise ValueError(f"not a view or macro: {statement.query.strip()[:80]!r}")
+            found.append((name[1], statement.query.strip()))
+    return tuple(found)
 
 
 def requirements(text: str) -> list[str]:
