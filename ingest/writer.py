@@ -121,14 +121,20 @@ class _TableFile:
         self._waiting: list[pa.RecordBatch] = []
         self._n_waiting = 0
         self.rows = 0
-        self._writer = pq.ParquetWriter(
-            path,
-            schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
-            column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
-        )
+        # Opened here: the writer leaves its file open where closing meets a full disk.
+        self._file = pa.OSFile(str(path), "wb")
+        try:
+            self._writer = pq.ParquetWriter(
+                self._file,
+                schema,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
+                column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+            )
+        except BaseException:
+            self._file.close()
+            raise
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -146,10 +152,13 @@ class _TableFile:
 
     def close(self) -> None:
         try:
-            if self._waiting:
-                self._flush()
+            try:
+                if self._waiting:
+                    self._flush()
+            finally:
+                self._writer.close()
         finally:
-            self._writer.close()
+            self._file.close()
 
     def synced(self) -> Written:
         """The finished file, brought to the disk proper."""

@@ -387,6 +387,23 @@ def test_a_full_disk_leaves_what_was_finished(tmp_path, traces, tree, rows, work
         assert len(rows(warehouse.snapshot("j"), "events")) == 1000
 
 
+@pytest.mark.parametrize("kilobytes", [16, 52, 76, 100, 148])
+def test_wherever_the_disk_is_full_the_job_reads_whole(tmp_path, traces, rows, kilobytes):
+    for rank in range(3):
+        traces(tmp_path / "in" / f"{rank}.fake", rank, rows=2000)
+    with small_disk(tmp_path / "disk", f"{kilobytes}k") as disk:
+        warehouse = Warehouse(disk / "warehouse")
+        with contextlib.suppress(WarehouseError):
+            ingest(warehouse, tmp_path / "in", job="j")
+        if not warehouse.path.exists():
+            return
+        assert not list(warehouse.path.glob("job=j/_incoming/*/"))
+        snapshot = warehouse.snapshot("j")
+        ranks = [r for m in snapshot.manifests for r in m.ranks]
+        assert len(rows(snapshot, "events")) == 2000 * len(ranks)
+        assert [r["rank"] for r in rows(snapshot, "ranks")] == sorted(ranks)
+
+
 def test_a_file_size_limit_is_a_full_disk(tmp_path, traces, warehouse):
     path = traces(tmp_path / "0.fake", 0, rows=200_000)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
