@@ -146,16 +146,9 @@ def materialise(con: duckdb.DuckDBPyConnection, *views: str) -> None:
     Raises duckdb.CatalogException where there is no such view.
     """
     for view in views or ("waits", "_activity", "_segments", "_idle"):
-        con.execute(f"CREATE TEMP TABLE _kept AS SELECT * FROM {view}")
-        con.execute(f"ALTER TABLE _kept RENAME TO {_name('_kept_' + view)}")
-        names = ", ".join(_name(c) for c in _columns(con, view))
-        con.execute(
-            f"CREATE OR REPLACE VIEW {_name(view)} ({names}) AS FROM {_name('_kept_' + view)}"
-        )
-
-
-def _columns(con: duckdb.DuckDBPyConnection, view: str) -> list[str]:
-    return [row[0] for row in con.execute(f"DESCRIBE {_name(view)}").fetchall()]
+        kept = _name(f"_kept_{view}")
+        con.execute(f"CREATE OR REPLACE TABLE {kept} AS FROM {_name(view)}")
+        con.execute(f"CREATE OR REPLACE VIEW {_name(view)} AS FROM {kept}")
 
 
 def _view(table: Table, by_job: Mapping[str, Sequence[str]]) -> str:
