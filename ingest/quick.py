@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Optional
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -65,10 +65,10 @@ def _members(where: int) -> list[tuple]:
     ]
 
 
-_Args = msgspec.defstruct("_Args", _members(ARG), gc=False)
+_Args: Any = msgspec.defstruct("_Args", _members(ARG), gc=False)
 _Event = msgspec.defstruct(
     "_Event",
-    [*_members(EVENT), ("args", Optional[_Args], msgspec.field(default=None))],  # type: ignore[valid-type]  # noqa: UP045
+    [*_members(EVENT), ("args", _Args | None, msgspec.field(default=None))],
     gc=False,
 )
 _EVENT = msgspec.json.Decoder(_Event)
