@@ -397,11 +397,12 @@ def host_parts(
     `ran` are the backend's own events (`gloo:all_reduce`, on its worker thread where the call is
     asynchronous), `api_calls` the `c10d::` ones that name a root, a peer or splits; each is joined
     to the next event of its op. The trace names no group there: the communicator is known only
-    where the backend has one, or several with the same members.
+    where the backend has one.
     """
     if not ran:
         return []
-    comm = comms.only(backend)
+    comm, members = comms.of_backend(backend)
+    size = comm.size if comm is not None else len(members) if members else None
     step = step_at(np.array([c.start_ns for c in ran]))
     api = _api_of(ran, api_calls)
     parts = []
@@ -414,15 +415,15 @@ def host_parts(
         dtype = classify.dtype_of(kind)
         part.dtype = dtype.name if dtype else None
         part.in_bytes = _bytes(n_in, dtype)
-        part.out_bytes = part.in_bytes if op in ("all_reduce", "broadcast") else None
+        part.comm, part.group_size = comm, size
+        if op in ("all_reduce", "broadcast", "send", "recv"):
+            part.out_bytes = part.in_bytes
+        elif op == "all_gather" and part.in_bytes is not None and size:
+            part.out_bytes = part.in_bytes * size
         if comm is None:
             tally.add("comm_unknown")
-        else:
-            part.comm, part.group_size = comm, comm.size
-            if op == "all_gather" and part.in_bytes is not None and comm.size:
-                part.out_bytes = part.in_bytes * comm.size
         if api[i] is not None:
-            _tell_api(part, api[i].args, comm)  # type: ignore[union-attr]
+            _tell_api(part, api[i].args, members)  # type: ignore[union-attr]
         parts.append(part)
     return parts
 
@@ -444,11 +445,10 @@ def _api_of(ran: list[OldCall], api_calls: list[OldCall]) -> list[OldCall | None
     return out
 
 
-def _tell_api(part: Part, args: dict, comm: Comm | None) -> None:
+def _tell_api(part: Part, args: dict, members: tuple[int, ...] | None) -> None:
     inputs = args.get("Concrete Inputs")
     if not isinstance(inputs, list):
         return
-    members = comm.ranks if comm is not None else None
     place = _ROOT_INPUT.get(part.op)
     if place is not None and place < len(inputs):
         value = str(inputs[place])

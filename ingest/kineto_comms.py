@@ -65,13 +65,18 @@ class Comms:
         self._known[new.comm] = new
         return new
 
-    def only(self, backend: str) -> Comm | None:
-        """The one communicator of a backend, or the first where all have the same members."""
+    def of_backend(self, backend: str) -> tuple[Comm | None, tuple[int, ...] | None]:
+        """The communicator of a backend if it has one only, and the members that all of them have.
+
+        A communicator would be a guess where several share a backend, even with the same members:
+        what a group is for is not who is in it.
+        """
         fitting = [c for c in self._known.values() if backend in (c.backend or "").split("+")]
-        if not fitting:
-            return None
         members = {c.ranks for c in fitting}
-        return fitting[0] if len(members) == 1 and None not in members else None
+        return (
+            fitting[0] if len(fitting) == 1 else None,
+            members.pop() if len(members) == 1 else None,
+        )
 
     def of(
         self,
