@@ -3,8 +3,9 @@
 Two graphs of the same rows:
 
 * `launches=True` (the honest replay): every task keeps the delay that was measured between the
-  end of what it waited for and its own start, and an operation is posted after the computation
-  that the worker had reached when it was posted. The unchanged replay is all but exact.
+  end of what it waited for and its own start, and follows the computation, send and recv that its
+  worker had finished by then. Waits that no row names but every step shows are dependencies too.
+  The unchanged replay is all but exact.
 * `launches=False` (the straggler study's replay): no delays, and only the dependencies that the
   schedule itself needs. Its distance from the measured step is the time lost to launching.
 
@@ -252,8 +253,20 @@ def _edges(compute: pl.DataFrame, part: pl.DataFrame, *, launches: bool) -> list
         edges.append(linked(work, later, "task", "arrive", [*worker, "k"]))
         edges.append(linked(gathers, recv.filter(pl.col("k") == 0), "transfer", "arrive"))
     if launches:
-        edges.append(_posted_after(compute, part))
+        edges += [_posted_after(compute, part), *_sends_finished(compute, part)]
+        edges += _unrecorded_waits(compute, part)
     return edges
+
+
+def _last_before(
+    passed: pl.DataFrame, source: str, posted: pl.DataFrame, task: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (a, b): for each posted task b, the last of its worker's `passed` before its start."""
+    posted = posted.select("rank", "step", task, at="start_ns").sort("at")
+    passed = passed.select("rank", "step", source, "at").sort("at")
+    found = posted.join_asof(passed, on="at", by=["rank", "step"], check_sortedness=False)
+    found = found.drop_nulls(source)
+    return found[source].to_numpy(), found[task].to_numpy()
 
 
 def _posted_after(compute: pl.DataFrame, part: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -262,15 +275,56 @@ def _posted_after(compute: pl.DataFrame, part: pl.DataFrame) -> tuple[np.ndarray
     The middle, because clocks of host and device and a float32 put a start some microseconds
     before the end of what it follows.
     """
-    passed = compute.select(
-        "rank", "step", "task", at=pl.col("start_ns") + (pl.col("end_ns") - pl.col("start_ns")) // 2
+    middle = (pl.col("start_ns") + pl.col("end_ns")) // 2
+    return _last_before(compute.with_columns(at=middle), "task", part, "arrive")
+
+
+def _sends_finished(compute: pl.DataFrame, part: pl.DataFrame) -> list:
+    """What a worker starts after a send or recv past its middle comes after it: they block."""
+    middle = pl.max_horizontal((pl.col("moved_ns") + pl.col("end_ns")) // 2, "ready_ns")
+    moved = part.filter(pl.col("op").is_in(P2P)).with_columns(at=middle)
+    return [
+        _last_before(moved, "transfer", part, "arrive"),
+        _last_before(moved, "transfer", compute, "task"),
+    ]
+
+
+def _unrecorded_waits(compute: pl.DataFrame, part: pl.DataFrame) -> list:
+    """Waits between the backward pass and what reduces its gradients, for ranks that no row names.
+
+    Real jobs synchronise there without leaving an operation (the loss is averaged over the data
+    parallel workers of the last stage, one pipeline gathers its log). A worker is taken to wait
+    for the backward passes of its stage, of its pipeline or of the whole job where in no step it
+    went on before all of them had ended, and where that explains most of the delay.
+    """
+    worker = ["rank", "step"]
+    done = (
+        compute.filter(pl.col("name") == BACKWARD)
+        .group_by([*worker, "stage", "dp_rank"], maintain_order=True)
+        .agg(pl.last("task"), done_ns=pl.last("end_ns"))
     )
-    posted = part.select("rank", "step", "arrive", at="start_ns")
-    found = posted.sort("at").join_asof(
-        passed.sort("at"), on="at", by=["rank", "step"], check_sortedness=False
+    first = (
+        part.filter(~pl.col("op").is_in([*P2P, "all_gather"]))
+        .group_by(worker, maintain_order=True)
+        .agg(pl.first("arrive"), pl.first("start_ns"))
+        .join(done, on=worker)
     )
-    found = found.drop_nulls("task")
-    return found["task"].to_numpy(), found["arrive"].to_numpy()
+    edges = []
+    for group in (["step", "stage"], ["step", "dp_rank"], ["step"]):
+        waits = first.with_columns(all_done_ns=pl.col("done_ns").max().over(group))
+        holds = waits.group_by("rank").agg(
+            never_before=(pl.col("start_ns") >= pl.col("all_done_ns")).all(),
+            delay=(pl.col("start_ns") - pl.col("done_ns")).sum(),
+            left=(pl.col("start_ns") - pl.col("all_done_ns")).sum(),
+        )
+        held = holds.filter("never_before", pl.col("left") < pl.col("delay") / 2)["rank"]
+        pairs = (
+            first.filter(pl.col("rank").is_in(held.implode()))
+            .select(*group, "arrive")
+            .join(done.select(*group, "task"), on=group)
+        )
+        edges.append((pairs["task"].to_numpy(), pairs["arrive"].to_numpy()))
+    return edges
 
 
 def _gaps(src, dst, start, end, release, n_c: int, n_p: int) -> np.ndarray:

@@ -1,0 +1,267 @@
+"""align-arrivals: no rank late at its collectives, or every operation at its ideal.
+
+At a collective whose participants arrive at s_r, wait_r = max s - s_r. A factor f moves each
+arrival to med + f (s_r - med): f = 0 aligns, f = 1 changes nothing. What moves is the cause, not
+the collective: a late rank's own work (computations, launch delays) since its last collective of
+the same communicator shrinks by at most what it has above the median of the participants, so
+lateness that was caught from another rank goes only when its own cause does. Closest-knit
+communicators (most collectives) come first, the job is replayed after each, and all of it is
+repeated until no rank is late by work of its own. The factor scales what was shed so.
+
+`to=ideal` moves every selected operation to its ideal instead (`ideal`), which on the graph
+without launch delays gives the straggler study's S.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import engine, ideal
+from ..graph import Kind, TaskGraph
+from ..policy import Param, Policy, ReplayJob, integers, words
+
+MAX_ROUNDS = 100
+CONVERGED = 1e-3
+"""Alignment ends with the round that sheds less than this share of all that was shed."""
+
+
+def apply(
+    job: ReplayJob,
+    *,
+    ranks: tuple[int, ...] = (),
+    factor: float = 0.0,
+    cause: str = "all",
+    to: str = "none",
+    op: tuple[str, ...] = (),
+    stage: tuple[int, ...] = (),
+) -> ReplayJob:
+    """The job with the lateness of the selected ranks, ops and stages scaled by `factor`."""
+    graph = job.graph
+    chosen = np.ones(graph.n, bool)
+    if ranks:
+        chosen &= np.isin(graph.rank, ranks)
+    if stage:
+        chosen &= np.isin(graph.extra.get("stage", np.full(graph.n, -1)), stage)
+    of_op = graph.ops(*op) if op else np.ones(graph.n, bool)
+    if not (chosen & of_op).any():
+        return job.note(warnings=("align-arrivals: no task is of the ranks, ops and stages given",))
+    if to == "ideal":
+        graph = _to_ideal(graph, chosen & of_op, factor, cause)
+    else:
+        graph = _align(graph, chosen, of_op, factor, cause)
+    return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
+        assumptions=POLICY.assumptions
+    )
+
+
+def _to_ideal(graph: TaskGraph, chosen: np.ndarray, factor: float, cause: str) -> TaskGraph:
+    dur, gap = graph.dur_ns, graph.gap_ns
+    moved = chosen & (cause != "launch")
+    if cause == "compute":
+        moved &= np.isin(graph.kind, ideal.WORK)
+    dur = np.where(moved, _scaled(dur, ideal.durations_ns(graph), factor), dur)
+    if cause != "compute":
+        gap = np.where(chosen, _scaled(gap, ideal.gaps_ns(graph), factor), gap)
+    return graph.with_(dur_ns=dur, gap_ns=gap)
+
+
+def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
+    return np.maximum(best + np.rint((own - best) * factor).astype(np.int64), 0)
+
+
+def _align(
+    graph: TaskGraph, chosen: np.ndarray, of_op: np.ndarray, factor: float, cause: str
+) -> TaskGraph:
+    layers = [_Layer(graph, comms, chosen, of_op, cause) for comms in _layers(graph)]
+    aligned, shed_ns = graph, 0
+    for _ in range(MAX_ROUNDS if layers else 0):
+        before = shed_ns
+        for layer in layers:
+            aligned, less = layer.shed(aligned)
+            shed_ns += less
+        if shed_ns - before <= shed_ns * CONVERGED:
+            break
+    graph = graph.with_(
+        dur_ns=_scaled(graph.dur_ns, aligned.dur_ns, factor),
+        gap_ns=_scaled(graph.gap_ns, aligned.gap_ns, factor),
+    )
+    if layers and factor < 1:
+        graph = _hold_early(graph, layers, chosen, factor)
+    return graph
+
+
+def _arrivals(graph: TaskGraph, comms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tasks that arrive at collectives of these comms, and each one's instance as a code."""
+    meets = [not name.endswith(("send", "recv")) for name in graph.op_names] + [True]
+    arrive = np.flatnonzero(
+        (graph.kind == Kind.ARRIVE) & np.isin(graph.comm, comms) & np.array(meets)[graph.op]
+    )
+    _, instance = np.unique(graph.collective[arrive], return_inverse=True)
+    return arrive, instance.reshape(-1)
+
+
+def _layers(graph: TaskGraph) -> list[np.ndarray]:
+    """Comms of two or more ranks, in sets of disjoint members, most collectives first."""
+    arrive, _ = _arrivals(graph, np.unique(graph.comm))
+    comm, rank = graph.comm[arrive], graph.rank[arrive]
+    comms, n = np.unique(comm, return_counts=True)
+    members = {int(c): np.unique(rank[comm == c]) for c in comms}
+    often = {int(c): k / len(members[int(c)]) for c, k in zip(comms, n, strict=True)}
+    layers: list[tuple[list[int], set[int]]] = []
+    for c in sorted(members, key=lambda c: (-often[c], c)):
+        of = set(members[c].tolist())
+        if len(of) < 2:
+            continue
+        free = next((layer for layer in layers if not layer[1] & of), None)
+        if free is None:
+            layers.append(([c], of))
+        else:
+            free[0].append(c)
+            free[1].update(of)
+    return [np.array(codes) for codes, _ in layers]
+
+
+class _Layer:
+    """Arrivals at comms of disjoint members, and the work that each arrival waited for."""
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        comms: np.ndarray,
+        chosen: np.ndarray,
+        of_op: np.ndarray,
+        cause: str,
+    ):
+        start, end = engine.replay(graph)
+        self.arrive, self.instance = _arrivals(graph, comms)
+        self.chosen = chosen[self.arrive]
+        work = of_op & np.isin(graph.kind, ideal.WORK) & (cause != "launch")
+        delays = of_op & (graph.rank >= 0) & (cause != "compute")
+        tasks = np.concatenate([np.flatnonzero(work), np.flatnonzero(delays)])
+        is_gap = np.arange(len(tasks)) >= np.count_nonzero(work)
+        # A piece of work counts for the first arrival of its rank that it was over by.
+        over_by = np.where(is_gap, start[tasks], end[tasks])
+        window = _first_at_or_after(graph, tasks, over_by, self.arrive, end[self.arrive])
+        counted = window >= 0
+        self.tasks, self.is_gap, self.window = tasks[counted], is_gap[counted], window[counted]
+        # The median is that of the job as it was: with every round's own, a pair would not meet
+        # in the middle but at the faster one.
+        self.usual: np.ndarray | None = None
+
+    def shed(self, graph: TaskGraph) -> tuple[TaskGraph, int]:
+        """Late arrivals shed what their work has above the median; and how many ns that was."""
+        _, end = engine.replay(graph)
+        at = end[self.arrive]
+        late = at - ideal.median_of_like(self.instance, at)
+        amount = np.where(self.is_gap, graph.gap_ns[self.tasks], graph.dur_ns[self.tasks])
+        total = np.bincount(self.window, amount, len(self.arrive)).astype(np.int64)
+        if self.usual is None:
+            self.usual = ideal.median_of_like(self.instance, total)
+        excess = total - self.usual
+        shift = np.where(self.chosen, np.maximum(np.minimum(excess, late), 0), 0)
+        share = shift / np.maximum(total, 1)
+        less = np.rint(amount * share[self.window]).astype(np.int64)
+        gap, dur = graph.gap_ns.copy(), graph.dur_ns.copy()
+        gap[self.tasks[self.is_gap]] -= less[self.is_gap]
+        dur[self.tasks[~self.is_gap]] -= less[~self.is_gap]
+        return graph.with_(gap_ns=gap, dur_ns=dur), int(less.sum())
+
+
+def _first_at_or_after(
+    graph: TaskGraph, tasks: np.ndarray, when: np.ndarray, arrive: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Position in `arrive` of the first arrival of each task's rank at or after `when`, or -1.
+
+    Where steps do not depend on each other, the arrival must be of the task's own step.
+    """
+    owner = np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))
+    chained = bool((graph.step[graph.pred] != graph.step[owner]).any())
+    lane = np.stack([graph.rank, np.zeros(graph.n) if chained else graph.step])
+    _, lane = np.unique(lane, axis=1, return_inverse=True)
+    lane = lane.reshape(-1)
+    # Times as ordinals, so that lane and time fit one key whatever the clock's origin.
+    instants, ordinal = np.unique(np.concatenate([at, when]), return_inverse=True)
+    key = lane[np.concatenate([arrive, tasks])] * len(instants) + ordinal.reshape(-1)
+    key_at, key_when = key[: len(arrive)], key[len(arrive) :]
+    order = np.argsort(key_at, kind="stable")
+    found = np.searchsorted(key_at[order], key_when)
+    there = found < len(arrive)
+    position = order[np.where(there, found, 0)]
+    there &= lane[arrive[position]] == lane[tasks]
+    return np.where(there, position, -1)
+
+
+def _hold_early(
+    graph: TaskGraph, layers: list[_Layer], chosen: np.ndarray, factor: float
+) -> TaskGraph:
+    """Early arrivals move towards the median too: their wait shrinks, no collective starts later.
+
+    Last of all, so that nobody is held for a lateness that another rank no longer has.
+    """
+    _, end = engine.replay(graph)
+    gap = graph.gap_ns.copy()
+    for layer in layers:
+        at = end[layer.arrive]
+        early = np.maximum(ideal.median_of_like(layer.instance, at) - at, 0)
+        held = np.where(layer.chosen, early * (1 - factor), 0)
+        gap[layer.arrive] += np.rint(held).astype(np.int64)
+    return graph.with_(gap_ns=gap)
+
+
+def expected_maximum(n: int) -> float:
+    """E_n: the mean of the largest of n independent standard normal values.
+
+    With arrivals of standard deviation sigma, the mean wait of a rank is sigma E_n. Integrates
+    x n phi(x) Phi(x)^(n-1) numerically.
+    """
+    x = np.linspace(-10.0, 10.0, 40_001)
+    phi = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
+    cumulative = np.concatenate([[0.0], np.cumsum((phi[1:] + phi[:-1]) / 2)]) * (x[1] - x[0])
+    return float(np.trapezoid(x * n * phi * cumulative ** (n - 1), x))
+
+
+def useful_bandwidth(
+    moved_bytes: float, *, latency_ns: float, wait_ns: float, worth: float = 0.05
+) -> float:
+    """B*, bytes/s: beyond it, doubling the bandwidth saves less than `worth` of the collective.
+
+    T = latency + moved / B + wait; half of moved / B saved is `worth` of T at
+    B* = moved (1/2 - worth) / (worth (latency + wait)). `worth` must be under 1/2.
+    """
+    if not 0 < worth < 0.5:
+        raise ValueError(f"worth is {worth}, expected a share between 0 and 1/2")
+    return moved_bytes * (0.5 - worth) / (worth * (latency_ns + wait_ns) * 1e-9)
+
+
+POLICY = Policy(
+    name="align-arrivals",
+    summary="no rank late at its collectives (or lateness scaled), or every operation ideal",
+    source="Synchronization Tax; MegaScale; the straggler study (OSDI'25) for to=ideal",
+    params=(
+        Param("ranks", integers, (), "", "ranks that are aligned, as 0-3+7; none given: all"),
+        Param("factor", float, 0.0, "", "lateness that is left: 0 aligned, 1 as measured"),
+        Param(
+            "cause",
+            str,
+            "all",
+            "",
+            "what may shrink: computations, launch delays or both",
+            ("compute", "launch", "all"),
+        ),
+        Param(
+            "to",
+            str,
+            "none",
+            "",
+            "ideal: to the mean (computations) or median (transfers, delays) of like operations",
+            ("none", "ideal"),
+        ),
+        Param("op", words, (), "", "operations that may shrink, as a+b; none given: all"),
+        Param("stage", integers, (), "", "pipeline stages that are aligned; none given: all"),
+    ),
+    assumptions=(
+        "a late rank can shed what its work since the communicator's last collective has above "
+        "the median of the participants; transfers keep their measured time",
+    ),
+    apply=apply,
+)
