@@ -74,6 +74,18 @@ def problems(con: DuckDBPyConnection) -> pl.DataFrame:
     )
 
 
+def problem_kinds(con: DuckDBPyConnection) -> pl.DataFrame:
+    """Problems by kind: severity, code, sources, times, and the first message, lost input first."""
+    return frame(
+        con.sql("""
+        SELECT severity, code, count(DISTINCT source) AS sources,
+            sum(coalesce(count, 1))::BIGINT AS times, min(message) AS message
+        FROM problems GROUP BY severity, code
+        ORDER BY CASE severity WHEN 'lost' THEN 0 WHEN 'warning' THEN 1 ELSE 2 END, code
+        """)
+    )
+
+
 def facts(con: DuckDBPyConnection) -> dict[str, Any]:
     """What one job is: ranks, hosts, clocks, steps, comms, matches, counts of problems."""
     job = frame(con.sql("SELECT * FROM jobs")).to_dicts()

@@ -90,7 +90,7 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "overlap": frames.overlap_by_rank(con),
         "waited_for": frames.waited_for(con),
         "whatif": whatif.estimates(job, tries),
-        "problems": frames.problems(con).to_dicts(),
+        "problems": frames.problem_kinds(con).to_dicts(),
     }
 
 
@@ -502,8 +502,8 @@ def _caveats(data: Mapping[str, Any]) -> str:
                 {
                     "severity": "severity",
                     "code": "problem",
-                    "rank": "rank",
-                    "count": "times",
+                    "sources": "files",
+                    "times": "times",
                     "message": "what",
                 },
             )
@@ -550,7 +550,8 @@ th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 .num { text-align: right; white-space: nowrap; }
-td { overflow-wrap: anywhere; min-width: 5ch; }
+td { overflow-wrap: anywhere; min-width: 8ch; }
+td.num { min-width: 0; }
 details { margin: 8px 0; }
 summary { cursor: pointer; color: var(--soft); }
 ul { margin: 6px 0; padding-left: 20px; }

@@ -176,7 +176,8 @@ def lines(table: Cells, width: int) -> list[Text]:
     out += [line([row[i] for i in kept]) for row in table.rows]
     left = [table.names[i] for i in range(len(table.names)) if i not in kept]
     if left:
-        note = f"({len(left)} more columns do not fit: {', '.join(left)})"
+        what = "1 more column does" if len(left) == 1 else f"{len(left)} more columns do"
+        note = f"({what} not fit: {', '.join(left)})"
         out.append(Text(cut(note, width), style="dim"))
     return out
 
@@ -238,10 +239,12 @@ def straggler_sentence(last: Mapping[str, Any] | None) -> str:
     if last is None:
         return "No collective is matched across ranks: nobody to wait for is known."
     host = f" on {clean(last['host'])}" if last.get("host") else ""
+    share = last.get("wait_share")
+    part = "" if share is None else f", {units.percent(share)} of all such wait"
     return (
-        f"The others wait for rank {last['rank']}{host}: last to start in {last['times_last']} of "
-        f"{last['collectives']} collectives; had it come with the last but one, they would have "
-        f"waited {units.time(last['wait_caused_ns'])} less, added up."
+        f"The others wait for rank {last['rank']}{host}: it was last to start in "
+        f"{last['times_last']} of {last['collectives']} collectives, and coming with the last but "
+        f"one would have spared the others {units.time(last['wait_caused_ns'])}, added up{part}."
     )
 
 

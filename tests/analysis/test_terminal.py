@@ -43,7 +43,7 @@ def test_text_is_cut_before_columns_go() -> None:
 def test_columns_that_do_not_fit_are_named() -> None:
     lines = printed(30, ROWS)
     assert lines[0].split() == ["name", "host"]
-    assert lines[-1] == "(1 more columns do not fit: w…"
+    assert lines[-1] == "(1 more column does not fit:…"
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:

@@ -1,0 +1,189 @@
+"""The page: self-contained, safe against what traces are named, and honest where data is absent."""
+
+from __future__ import annotations
+
+import html.parser
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+from retime.analysis import frames, report, units
+from retime.ingest.errors import UsageError
+
+Open = Callable[..., duckdb.DuckDBPyConnection]
+
+HOSTILE = "</script><img src=x onerror=alert(1)>\u2028[bold]\x1b[31m"
+
+
+def gathered(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    job = SimpleNamespace(
+        con=con, id="small", show=lambda: {**frames.facts(con), **frames.headline(con)}
+    )
+    return report.gather(job, estimates=False)  # type: ignore[arg-type]
+
+
+class Page(html.parser.HTMLParser):
+    """Tags and text of a page, scripts apart."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.words: list[str] = []
+        self.inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = ""
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.inside == "script" else self.words).append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_the_page_says_where_the_step_went_and_who_is_waited_for(
+    small: duckdb.DuckDBPyConnection,
+) -> None:
+    text = Page(report.page(gathered(small))).text
+    assert "A step takes 1.00 us mean over ranks and steps" in text
+    assert "exposed wait 150 ns 15.0 %" in text
+    assert "The others wait for rank 1 on a" in text
+    assert "1 collectives by sequence number" in text
+    assert "truncated" in text
+
+
+def test_charts_hold_the_numbers_of_the_frames(small: duckdb.DuckDBPyConnection) -> None:
+    page = Page(report.page(gathered(small)))
+    charts = json.loads(page.scripts[0])
+    assert set(charts) == {"breakdown", "waits-rank", "waits-dim", "overlap"}
+    waits = {(r["bar"], r["part"]): r["text"] for r in charts["waits-rank"]["data"]["values"]}
+    assert waits == {
+        ("0", "wait"): "300 ns",
+        ("0", "transfer"): "200 ns",
+        ("1", "wait"): "0 ns",
+        ("1", "transfer"): "200 ns",
+    }
+    places = {a["id"] for t, a in page.tags if t == "div" and "id" in a}
+    assert places == {f"chart-{name}" for name in charts}
+
+
+def test_nothing_is_fetched(small: duckdb.DuckDBPyConnection) -> None:
+    page = Page(report.page(gathered(small)))
+    for _, attributes in page.tags:
+        assert not {"src", "href", "srcset", "action"} & set(attributes)
+    policies = [a["content"] for t, a in page.tags if a.get("http-equiv")]
+    assert len(policies) == 1
+    policy = str(policies[0])
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "http" not in policy
+    assert "unsafe-eval" not in policy
+    assert policy.count("'sha256-") == 2
+
+
+def test_hostile_names_stay_text(open_rows: Open, rows: dict[str, Any]) -> None:
+    rows["ranks"][1]["host"] = HOSTILE
+    rows["comms"][0]["dim"] = HOSTILE
+    rows["ranks"][0]["device_name"] = HOSTILE
+    for row in rows["collectives"]:
+        row["op"] = "all_reduce"
+    text = report.page(gathered(open_rows(rows, job="small")))
+    page = Page(text)
+    assert not [t for t, _ in page.tags if t == "img"]
+    assert len(re.findall("</script>", text)) == text.count("<script") == 3
+    assert "\u2028" not in page.scripts[0]
+    assert "\x1b" not in text
+    json.loads(page.scripts[0])
+
+
+def test_a_job_without_collectives_says_so(open_rows: Open, rows: dict[str, Any]) -> None:
+    del rows["collectives"]
+    rows["events"] = [e for e in rows["events"] if e["category"] != "comm"]
+    page = Page(report.page(gathered(open_rows(rows))))
+    assert "This job has no collectives: no rank waits for another." in page.text
+    assert "No rank communicates: there is nothing to overlap." in page.text
+    assert set(json.loads(page.scripts[0])) == {"breakdown"}
+
+
+def test_one_rank_says_that_waits_cannot_be_known(open_rows: Open, rows: dict[str, Any]) -> None:
+    rows = {k: [r for r in v if r.get("rank", 0) == 0] for k, v in rows.items()}
+    rows["jobs"][0]["ranks_seen"] = 1
+    text = Page(report.page(gathered(open_rows(rows)))).text
+    assert "One rank was seen, so nobody's arrival can be compared" in text
+    assert "Ranks: 1 of 2 left a trace" in text
+
+
+def test_no_steps_and_no_events(open_rows: Open, rows: dict[str, Any]) -> None:
+    del rows["steps"]
+    text = Page(report.page(gathered(open_rows(rows)))).text
+    assert "No steps were found in this job, so these are times of whole traces." in text
+    bare = {k: v for k, v in rows.items() if k in ("jobs", "ranks")}
+    page = Page(report.page(gathered(open_rows(bare, job="bare"))))
+    assert "No work was found on any rank of this job" in page.text
+    assert page.scripts == []
+
+
+def test_what_if_shows_intervals_and_reasons(small: duckdb.DuckDBPyConnection) -> None:
+    data = gathered(small)
+    data["whatif"] = {
+        "measured_ns": 1_000_000,
+        "replayed_ns": 1_002_000,
+        "fidelity_pct": 0.2,
+        "error": None,
+        "rows": [
+            {
+                "policy": "align-arrivals",
+                "words": "nobody arrives late",
+                "error": None,
+                "step_ns": 850_000,
+                "low_ns": 840_000,
+                "high_ns": 861_000,
+                "gain_pct": 15.0,
+                "recovered": {"wait_ns": 150_000, "transfer_ns": 0, "exposed_ns": 120_000},
+                "assumptions": ["compute <keeps> its time"],
+                "warnings": ["few steps"],
+            },
+            {"policy": "algorithm:algo=x", "words": "as x", "error": "there is no x"},
+        ],
+    }
+    text = Page(report.page(data)).text
+    assert "if nobody arrives late, 850 us (840 to 861), 15.0 % less." in text
+    assert "replays to 1.002 ms, off by 0.20 %" in text
+    assert "compute <keeps> its time" in text
+    assert "as x there is no x" in text
+
+
+def test_more_ranks_than_bars_keeps_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report.plots, "MOST_BARS", 2)
+    frame = pl.DataFrame({"rank": [0, 1, 2], "value": [5, 1, 9]})
+    shown, note = report._most(frame, "rank", "value")
+    assert shown["rank"].to_list() == [0, 2]
+    assert "the 2 longest of 3" in note
+
+
+def test_save_is_whole_or_nothing(tmp_path: Path) -> None:
+    written = report.save("<p>", tmp_path / "deep" / "x.html")
+    assert written.read_text() == "<p>"
+    assert [p.name for p in written.parent.iterdir()] == ["x.html"]
+    with pytest.raises(UsageError, match="is a folder"):
+        report.save("<p>", tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be written"):
+        report.save("<p>", tmp_path / "file" / "x.html")
+
+
+def test_units_on_axes_follow_the_longest_bar() -> None:
+    assert units.unit_of(2_500_000) == (1_000_000, "ms")
+    assert units.unit_of(0) == (1, "ns")
