@@ -66,7 +66,7 @@ def graph_of(
     warnings: tuple[str, ...] = ()
     if bad:
         warnings = (
-            f"{len(bad)} steps left out ({', '.join(map(str, bad[:5]))}, ...): sends, recvs and "
+            f"{len(bad)} steps left out (from {bad[0]} on): sends, recvs and "
             "computations of a worker do not pair (rows lost, or an interleaved schedule, which "
             "this replay does not know)",
         )
@@ -179,6 +179,7 @@ def _rows(
         "event_id",
         "collective_id",
         "stream",
+        "peer",
         *text("comm", "op"),
         bytes=pl.max_horizontal("in_bytes", "out_bytes").fill_null(0),
     )
@@ -193,7 +194,8 @@ def _rows(
 
 
 def _broken_steps(compute: pl.DataFrame, part: pl.DataFrame) -> list[int]:
-    """Steps where a worker has sends or recvs, but not one for each of its computations."""
+    """Steps where a worker has sends or recvs, but not one for each of its computations, or where
+    one end of a pair is not there though its worker is."""
     n_compute = (
         compute.filter(pl.col("name").is_in([FORWARD, BACKWARD]))
         .group_by("rank", "step", way=pl.col("name").str.head(4))
@@ -206,7 +208,12 @@ def _broken_steps(compute: pl.DataFrame, part: pl.DataFrame) -> list[int]:
     )
     paired = n_moved.join(n_compute, on=["rank", "step", "way"], how="left")
     bad = paired.filter(pl.col("n").is_null() | (pl.col("n") != pl.col("moved")))
-    return sorted(set(bad["step"]))
+    lonely = part.filter(
+        pl.col("op").is_in(P2P),
+        pl.col("peer").is_in(part["rank"].unique().implode()),
+        pl.len().over("instance") == 1,
+    )
+    return sorted({*bad["step"], *lonely["step"]})
 
 
 def _edges(compute: pl.DataFrame, part: pl.DataFrame, *, launches: bool) -> list:
