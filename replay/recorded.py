@@ -72,6 +72,7 @@ def graph_of(
         )
         compute = compute.filter(~pl.col("step").is_in(bad))
         part = part.filter(~pl.col("step").is_in(bad))
+        part = part.with_columns(instance=pl.col("instance").rank("dense").cast(pl.Int64) - 1)
     if compute.is_empty():
         raise NoWholeStep("no step has recorded operations that pair; see `retime problems`")
 
