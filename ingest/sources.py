@@ -21,6 +21,7 @@ GZIP = b"\x1f\x8b"
 ZIP = b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
 BLOCK = 1 << 20
+OUT_BYTES = 4 << 20
 
 MAX_MEMBER_BYTES = 1 << 40
 """A stream that inflates beyond this is refused (1 TiB: no single rank's trace is near it)."""
@@ -79,16 +80,24 @@ class _Gunzip(io.RawIOBase):
             elif not self._in:
                 self._in = self._raw.read(BLOCK)
                 self.n_in += len(self._in)
-                if not self._in:
-                    self.cut = self._eof = True
-                    break
+            if not self._in:
+                self.cut = self._eof = True
             try:
-                out = self._inflater.decompress(self._in)
+                # Bounded: a crafted MiB may hold a GiB.
+                out = (
+                    self._inflater.decompress(self._in, OUT_BYTES)
+                    if self._in
+                    else self._inflater.flush()
+                )
             except Exception as e:  # zlib.error and isal's own error have no common base
                 self.corrupt = str(e) or type(e).__name__
                 self._eof = True
                 break
-            self._in = b""
+            if self._inflater.eof:
+                self._in, self.cut = b"", False
+                self._eof = self._eof and not self._inflater.unused_data
+            else:
+                self._in = self._inflater.unconsumed_tail
             if out:
                 self.n_out += len(out)
                 self._check_size()
