@@ -11,7 +11,13 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 
 from . import jsontext
-from .envelope import LIMIT_BYTES, Envelope, find_events, find_events_by_pattern
+from .envelope import (
+    LIMIT_BYTES,
+    Envelope,
+    find_events,
+    find_events_by_pattern,
+    value_end,
+)
 from .errors import UnusableInput
 from .rawbatch import BatchBuilder, ProblemTally, RawBatch
 from .schema import Problem
@@ -200,6 +206,9 @@ def read_array(
         pos = _open_array(window, envelope, tally)
         while True:
             pos, why = scan(window, pos)
+            if why == MORE and window.eof and pos < window.n:
+                # Cut off, or broken so that it only looks it.
+                why = MALFORMED
             if why == MALFORMED:
                 if builder.n == builder.capacity:
                     why = FULL
@@ -223,7 +232,36 @@ def read_array(
 
 
 _BETWEEN = re.compile(rb"[ \t\r\n,]*")
-_OTHER_ITEM = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[^,\[\]{}"]+|.', re.DOTALL)
+_RESUME = re.compile(
+    rb'\{[ \t\r\n]*"(?:ph|name|cat|pid|tid|ts|dur|id|args|s|bp)"[ \t\r\n]*:'
+    rb'|\][ \t\r\n]*(?:,[ \t\r\n]*"\w+"[ \t\r\n]*:|\})'
+)
+_LAST_RESUME = re.compile(rb"\][ \t\r\n]*\Z")
+
+
+def _skip_item(view, pos: int, n: int, final: bool) -> int:
+    """One past the item at `pos`, which is no object; where nothing ends it, where events resume.
+
+    Raises `Unfinished` where that takes more bytes.
+    """
+    stop = min(n, pos + MAX_EVENT_BYTES)
+    try:
+        end = value_end(view, pos, stop)
+        if view[jsontext.skip_space(view, end, stop)] in b",]":
+            return end
+    except jsontext.Broken:
+        pass
+    except jsontext.Unfinished:
+        if not final and stop == n:
+            raise
+    m = _RESUME.search(view, pos + 1, stop)
+    if m is None and final and stop == n:
+        m = _LAST_RESUME.search(view, pos + 1, n)
+    if m is not None:
+        return m.start()
+    if stop == n:
+        raise jsontext.Unfinished
+    return stop
 
 
 def _reread(window: Window, pos: int, builder: BatchBuilder, tally: ProblemTally, parse):
@@ -235,23 +273,11 @@ def _reread(window: Window, pos: int, builder: BatchBuilder, tally: ProblemTally
     if view[pos] == 0x5D:
         return pos, END
     start = window.base + pos
-    if view[pos] != 0x7B:
-        try:
-            if view[pos] == 0x5B:
-                end = jsontext.nested_end(view, pos, n)
-            else:
-                end = _OTHER_ITEM.match(view, pos, n).end()  # type: ignore[union-attr]
-                if end >= n:
-                    raise jsontext.Unfinished
-        except jsontext.Unfinished:
-            if not window.eof and n - pos < MAX_EVENT_BYTES:
-                return pos, MORE
-            end = pos + 1
-        except jsontext.Broken:
-            end = pos + 1
-        tally.add("not_an_event", start)
-        return end, MALFORMED
     try:
+        if view[pos] != 0x7B:
+            end = _skip_item(view, pos, n, window.eof)
+            tally.add("not_an_event", start)
+            return end, MALFORMED
         event = parse(view, pos, n, final=window.eof)
     except jsontext.Unfinished:
         return pos, MORE

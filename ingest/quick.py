@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -65,10 +64,13 @@ def _members(where: int) -> list[tuple]:
     ]
 
 
-_Args: Any = msgspec.defstruct("_Args", _members(ARG), gc=False)
+_Args = msgspec.defstruct("_Args", _members(ARG), gc=False)
 _Event = msgspec.defstruct(
     "_Event",
-    [*_members(EVENT), ("args", _Args | None, msgspec.field(default=None))],
+    [
+        *_members(EVENT),
+        ("args", _Args | None, msgspec.field(default=None)),  # pyright: ignore
+    ],
     gc=False,
 )
 _EVENT = msgspec.json.Decoder(_Event)
