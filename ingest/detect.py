@@ -12,8 +12,10 @@ PARSERS: dict[str, str] = {
     "kineto": "retime.ingest.kineto",
     "recorded": "retime.ingest.recorded",
 }
-"""Format name -> module with `looks_like(head, name)`, `parse(source, *, rank, threads)` and,
-where a rank can be told without parsing, `peek_rank(source)`. Asked in this order."""
+"""Format name -> module with `looks_like(head, name)` and `parse(source, *, rank, threads)`.
+
+It may have `peek_rank(source)`, which tells a rank without parsing, and `prepare(n_bytes)`, which
+is told the bytes that a process is about to parse. Formats are asked in this order."""
 
 HEAD_BYTES = 65536
 

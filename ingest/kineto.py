@@ -108,6 +108,15 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
         stream.close()
 
 
+def prepare(n_bytes: int) -> None:
+    """Told how many (decompressed) bytes this process is about to parse, in all files together.
+
+    Many small files are worth the compiled scanner's start as much as one large one.
+    """
+    if n_bytes >= SMALL_BYTES:
+        from . import scanner  # noqa: F401
+
+
 Reader = Callable[[BinaryIO, Envelope, Callable[[Problem], None]], Iterator[RawBatch]]
 
 

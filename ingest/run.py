@@ -23,7 +23,7 @@ from .warehouse import Warehouse, check_job_id, job_id_from
 from .workers import WorkerDied
 from .workers import run as run_workers
 
-SMALL_BYTES = 64 << 20
+SMALL_BYTES = 128 << 20
 """Below so many (decompressed) bytes, starting worker processes costs more than it saves."""
 
 Progress = Callable[[int, int, str], None]
@@ -87,6 +87,7 @@ class _Candidate(NamedTuple):
     source: Source
     format: str
     rank: int | None
+    """As far as it can be told without parsing."""
 
 
 def ingest(
@@ -122,7 +123,7 @@ def ingest(
     if rank is not None and len(sources) > 1:
         raise UsageError(f"--rank names the rank of one source, and here are {len(sources)}")
 
-    candidates, reports = _detected(sources, given, format, rank, problems)
+    candidates, reports = _detected(sources, given, format, problems)
     warehouse.check_writable()
     present, bad = staging.readable_manifests(folder)
     problems += [(job, Problem("bad_manifest", str(e))) for e in bad]
@@ -139,7 +140,7 @@ def ingest(
     if todo:
         known: dict[str, Manifest | None] = {e.file: None for e in bad}
         known |= {source_manifest_name(m.id): m for m in present}
-        reports |= _ingest_all(folder, todo, known, n_workers, progress)
+        reports |= _ingest_all(folder, todo, known, rank, n_workers, progress)
 
     ordered = [reports[i] for i in sorted(reports)]
     if not any(r.status in ("new", "already") for r in ordered):
@@ -202,7 +203,6 @@ def _detected(
     sources: list[Source],
     given: list[str],
     format: str | None,
-    rank: int | None,
     problems: list[tuple[str, Problem]],
 ) -> tuple[list[_Candidate], dict[int, SourceReport]]:
     """The sources with a format; those named themselves without one have failed."""
@@ -218,10 +218,11 @@ def _detected(
                 failed[i] = _failure(source, None, e, "not_a_trace")
             else:
                 what = str(e).removeprefix(f"{source.name}: ")
-                problems.append((source.name, Problem("not_a_trace", what)))
+                # A README beside traces is to be expected; a .json that is none is not.
+                severity = "warning" if _SUFFIX.search(source.name) else "info"
+                problems.append((source.name, Problem("not_a_trace", what, severity)))
             continue
-        peeked = detect.peek_rank(source, found) if rank is None else rank
-        candidates.append(_Candidate(i, source, found, peeked))
+        candidates.append(_Candidate(i, source, found, detect.peek_rank(source, found)))
     return candidates, failed
 
 
@@ -263,6 +264,7 @@ def _ingest_all(
     folder: Path,
     todo: list[_Candidate],
     known: dict[str, Manifest | None],
+    rank: int | None,
     n_workers: int,
     progress: Progress | None,
 ) -> dict[int, SourceReport]:
@@ -286,7 +288,7 @@ def _ingest_all(
                 reports[todo[i].place] = _commit(folder, staged / str(i), source, result, known)
 
         try:
-            for i, result in _staged(todo, staged, n_workers, tell):
+            for i, result in _staged(todo, staged, rank, n_workers, tell):
                 candidate = unfinished.pop(i)
                 tell(i, candidate.source.size_bytes)
                 if isinstance(result, WarehouseError):
@@ -306,6 +308,7 @@ def _ingest_all(
 def _staged(
     todo: list[_Candidate],
     staged: Path,
+    rank: int | None,
     n_workers: int,
     tell: Callable[[int, int], None],
 ) -> Iterator[tuple[int, Any]]:
@@ -314,8 +317,9 @@ def _staged(
     n_processes = min(n_workers, len(todo))
     here = n_processes == 1 or sum(weights) < SMALL_BYTES
     threads = n_workers if len(todo) == 1 else 1
+    each = sum(weights) // (1 if here else n_processes)
     tasks = [
-        (c.source, c.format, detect.PARSERS[c.format], c.rank, threads, str(staged / str(i)))
+        (c.source, c.format, detect.PARSERS[c.format], rank, threads, each, str(staged / str(i)))
         for i, c in enumerate(todo)
     ]
     if not here:

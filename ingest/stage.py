@@ -48,17 +48,21 @@ def stage_source(
     parser: str,
     rank: int | None,
     threads: int,
+    process_bytes: int,
     folder: str,
     progress: Callable[[int], None],
 ) -> Staged:
     """Parses a source of this format and writes its parts into `folder`, which is made.
 
-    `parser` is the module that reads it; `progress` gets the stored bytes done so far. Raises
-    UnusableInput where the source gives nothing or changes meanwhile, WarehouseError where the
-    disk refuses.
+    `parser` is the module that reads it, `process_bytes` what this process will read in all
+    (decompressed, a guess); `progress` gets the stored bytes done so far. Raises UnusableInput
+    where the source gives nothing or changes meanwhile, WarehouseError where the disk refuses.
     """
     place = Path(folder)
     before = _fingerprint(source)
+    prepare = getattr(detect.module(parser), "prepare", None)
+    if prepare is not None:
+        prepare(process_bytes)
     with staging.writing(place):
         place.mkdir()
     with ThreadPoolExecutor(1) as beside:

@@ -1,7 +1,7 @@
 """A parser for made-up traces, for tests of what surrounds parsers; also run by workers.
 
 A trace is one line of JSON behind `FAKE `: rank, rows (of events), and what goes wrong: `lost`,
-`die` (kills its process), `bug`, `unusable`, `no_peek`.
+`die` (kills its process), `bug`, `unusable`, `no_peek`. A rank of -1 means: the file's name says.
 """
 
 import json
@@ -21,7 +21,10 @@ def looks_like(head, name):
 
 def _said(source):
     with source.open() as f:
-        return json.loads(f.read().removeprefix(b"FAKE "))
+        said = json.loads(f.read().removeprefix(b"FAKE "))
+    if said["rank"] == -1:
+        said["rank"] = int(os.path.basename(source.name).partition(".")[0])
+    return said
 
 
 def peek_rank(source):

@@ -227,11 +227,10 @@ def test_of_ranks_that_clash_only_when_parsed_the_first_stays(
 
 
 def test_a_copy_under_another_rank_is_said(tmp_path, traces, warehouse):
-    first = traces(tmp_path / "first.fake", 0)
-    ingest(warehouse, first, job="j")
-    report = ingest(warehouse, first, job="j", rank=5)
+    ingest(warehouse, traces(tmp_path / "0.fake", -1), job="j")
+    report = ingest(warehouse, traces(tmp_path / "5.fake", -1), job="j")
     assert report.sources[0].status == "already"
-    assert [p.code for p in report.sources[0].problems] == ["same_content"]
+    assert [(p.code, p.rank) for p in report.sources[0].problems] == [("same_content", 5)]
 
 
 def test_two_copies_in_one_call_are_one_source(tmp_path, traces, warehouse, rows):
