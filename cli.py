@@ -372,10 +372,10 @@ def run(args: list[str] | None = None) -> int:
     except typer.Exit as e:
         return e.exit_code
     except (typer.Abort, KeyboardInterrupt):
-        print("retime: stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has what it wanted; a second error at shutdown would say otherwise.
+    except (BrokenPipeError, SystemExit):
+        # The reader has what it wanted (the parser of options turns that into SystemExit); a
+        # second error when stdout is flushed at exit would say otherwise.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except RetimeError as e:
