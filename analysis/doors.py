@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ..ingest.errors import UnusableInput, UsageError, WarehouseError
+from ..ingest.errors import UsageError, WarehouseError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -249,13 +249,9 @@ class Job:
 
         `replay.stragglers.Stragglers` as a dict. Raises UnusableInput for a job without steps.
         """
-        from ..replay.load import load
-        from ..replay.stragglers import analyse
+        from ..replay.stragglers import of_snapshot
 
-        graph = load(self.snapshot).graph
-        if not (graph.step >= 0).any():
-            raise UnusableInput(f"job {self.id!r} has no steps: there is no ideal step to compare")
-        return analyse(graph).as_dict()
+        return of_snapshot(self.snapshot).as_dict()
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes the self-contained page of this job and returns where it is."""

@@ -20,7 +20,7 @@ def load(snapshot: Any) -> ReplayJob:
     has nothing to replay.
     """
     files, job = snapshot.files, snapshot.job
-    if _source(files) == "recorded":
+    if source(files) == "recorded":
         return recorded.load(files, job=job)
     frames = tables(files)
     if not len(frames["events"]) and not len(frames["collectives"]):
@@ -72,7 +72,7 @@ def read(
     return rows.collect()
 
 
-def _source(files: Mapping[str, Sequence[Any]]) -> str:
+def source(files: Mapping[str, Sequence[Any]]) -> str:
     """What wrote the job: `jobs.framework`, else the source that its collectives name."""
     for table, column in (("jobs", "framework"), ("collectives", "source")):
         named = read(files, table)[column].cast(pl.String).drop_nulls().unique().to_list()

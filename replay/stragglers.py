@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from . import engine, ideal
+from ..ingest.errors import UnusableInput
+from . import engine, ideal, load, recorded
 from .graph import NULL, Kind, TaskGraph
 
 SLOWEST_SHARE = 0.03
@@ -48,6 +49,21 @@ class Stragglers:
     def as_dict(self) -> dict[str, Any]:
         """What `retime stragglers --json` prints."""
         return asdict(self)
+
+
+def of_snapshot(snapshot: Any) -> Stragglers:
+    """`analyse` of a job in the warehouse, on the graph that the study's definitions need.
+
+    For recorded operations that is the one without launch delays and with the dependencies of
+    the schedule only. Raises UnusableInput for a job without steps or with nothing to replay.
+    """
+    if load.source(snapshot.files) == "recorded":
+        graph = recorded.load(snapshot.files, job=snapshot.job, launches=False).graph
+    else:
+        graph = load.load(snapshot).graph
+    if not (graph.step >= 0).any():
+        raise UnusableInput(f"job {snapshot.job!r} has no steps: there is no ideal to compare")
+    return analyse(graph)
 
 
 def analyse(graph: TaskGraph) -> Stragglers:

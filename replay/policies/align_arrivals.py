@@ -24,6 +24,12 @@ MAX_ROUNDS = 100
 CONVERGED = 1e-3
 """Alignment ends with the round that sheds less than this share of all that was shed."""
 
+SHED = (
+    "a late rank can shed what its work since the communicator's last collective has above the "
+    "median of the participants; transfers keep their measured time"
+)
+IDEAL = "to=ideal: operations of one kind could all take their mean, transfers their median"
+
 
 def apply(
     job: ReplayJob,
@@ -50,7 +56,7 @@ def apply(
     else:
         graph = _align(graph, chosen, of_op, factor, cause)
     return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
-        assumptions=POLICY.assumptions
+        assumptions=(IDEAL if to == "ideal" else SHED,)
     )
 
 
@@ -259,9 +265,6 @@ POLICY = Policy(
         Param("op", words, (), "", "operations that may shrink, as a+b; none given: all"),
         Param("stage", integers, (), "", "pipeline stages that are aligned; none given: all"),
     ),
-    assumptions=(
-        "a late rank can shed what its work since the communicator's last collective has above "
-        "the median of the participants; transfers keep their measured time",
-    ),
+    assumptions=(SHED, IDEAL),
     apply=apply,
 )
