@@ -52,7 +52,7 @@ class Fit(NamedTuple):
 
 
 def instances(graph: TaskGraph) -> pl.DataFrame:
-    """One row a matched collective: comm, op, algo (`?` unknown), n, bytes, transfer_ns.
+    """One row a matched collective: comm, op, algo (`?` unknown), n, seen, bytes, transfer_ns.
 
     `transfer_ns` is the median over its ranks; n the size of its group where the source says,
     else the ranks that were seen.
@@ -90,7 +90,7 @@ def instances(graph: TaskGraph) -> pl.DataFrame:
             name("algo", graph.op_names),
             n=n,
         )
-        .drop("size", "seen")
+        .drop("size")
         .sort("collective")
     )
 

@@ -15,7 +15,7 @@ from .policy import ReplayJob
 from .residual import PIN_END, PIN_START, fill
 
 DEVICE = ("kernel", "memcpy", "memset")
-HOST = ("host_op", "annotation", "python", "runtime", "other")
+HOST = ("host_op", "annotation", "python", "runtime")
 HOST_GAP = "host gap"
 SYNC_CALLS = (
     "cudaDeviceSynchronize",
@@ -759,6 +759,7 @@ class _Builder:
         pin = graph.extra.pop("pin").astype(np.int8)
         graph, late = fill(graph, pin)
         self._say_late(graph, late)
+        graph.extra["like"] = _likeness(graph)
         return ReplayJob(
             graph=graph,
             job=self.job,
@@ -819,6 +820,21 @@ class _Builder:
                 f"{worst / 1e6:.3f} ms: a rank seems to leave a collective before the last one "
                 "came; check clocks and matching"
             )
+
+
+def _likeness(graph: TaskGraph) -> np.ndarray:
+    """Codes of tasks that should take the same: the k-th of an operation in a step, by rank."""
+    by = (graph.rank, graph.step, graph.kind, graph.op)
+    order = np.lexsort((graph.start_ns, *by))
+    changes = np.zeros(graph.n, bool)
+    for column in by:
+        changes[1:] |= column[order][1:] != column[order][:-1]
+    changes[:1] = True
+    first = np.flatnonzero(changes)
+    place = np.empty(graph.n, np.int64)
+    place[order] = _within(np.diff(first, append=graph.n))
+    frame = pl.DataFrame({"s": graph.step, "k": graph.kind, "o": graph.op, "p": place})
+    return _ints(frame.select(pl.struct(pl.all()).rank("dense")).to_series())
 
 
 def _aligned(frame: pl.DataFrame, offsets: pl.DataFrame, *columns: str) -> pl.DataFrame:

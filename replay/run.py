@@ -54,8 +54,8 @@ def replay(
 
     `policies` are `name`, `name:k=v,k=v`, (name, mapping) or Policy. Several are tried each
     alone and then, as the last entry, together in the order given (name `a + b`, parameters
-    `a.k`; of the second of a name `a#2.k`). `sweep` gives parameters of the last policy several values: an entry a point (of
-    their product). `step` looks at one step only.
+    `a.k`; of the second of a name `a#2.k`). `sweep` gives parameters of the last policy several
+    values: an entry a point (of their product). `step` looks at one step only.
 
     Returns the object of DESIGN section 5, times in ns: `job`; `steps` (their numbers);
     `measured_ns` and `replayed_ns`, means over steps; `fidelity_pct`; `warnings` about the

@@ -34,6 +34,13 @@ def apply(
     graph = job.graph
     rows = calibrate.instances(job.facts.get("measured", graph))
     chosen = rows.filter(pl.col("op").is_in(ops))
+    partial = int((chosen["seen"] < chosen["n"]).sum())
+    if partial:
+        said = (
+            f"{partial} of {len(chosen)} {'/'.join(ops)} were not seen on all their ranks: waiting "
+            "for the others counts as their transfer, and the fit and the estimate with it"
+        )
+        job = job.note(warnings=(said,))
     if not len(chosen):
         have = ", ".join(sorted(set(rows["op"]))) or "no collectives"
         return job.note(warnings=(f"the job has no {' or '.join(ops)}: it has {have}",))

@@ -1,0 +1,176 @@
+"""The algorithm policy and the fit under it, on jobs whose alpha and bandwidth are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from retime.replay import calibrate, kineto, models, run
+from retime.replay.graph import Kind
+from retime.replay.policies import resolve
+from retime.replay.policy import BadParam
+
+ALPHA_NS, BANDWIDTH = 822.0, 450e9
+N = 8
+SIZES = (10 << 10, 1 << 20, 80 << 20)
+
+
+def ring_job(tables, sizes=SIZES, *, op="all_reduce", steps=4, ranks=2, noise=None, **more):
+    """Ranks of a group of 8 (two are enough to see) that ran rings of known cost."""
+    seen = {"group_size": N, **more}
+    at = 0.0
+    for step in range(steps):
+        begin = at
+        for k, size in enumerate(sizes):
+            took = float(models.time_ns(op, "ring", N, size, ALPHA_NS, BANDWIDTH)) / 1e3
+            took *= 1.0 if noise is None else noise[step * len(sizes) + k]
+            for rank in range(ranks):
+                tables.kernel(rank, "work", at, at + 50, step=step)
+                tables.part(
+                    rank, op, at + 50, at + 50 + took, instance=step * 10 + k, stream=7,
+                    step=step, in_bytes=size, out_bytes=size, **seen,
+                )  # fmt: skip
+            at = round(at + 50 + took, 3)
+        for rank in range(ranks):
+            tables.step(rank, step, begin, at)
+    return kineto.build(tables.frames(), "rings")
+
+
+def applied(job, spec):
+    """The job under one policy."""
+    policy, values = resolve(spec)
+    return policy.apply(run.baseline(job).job, **values)
+
+
+def transfers(job, size):
+    """Transfer times (ns) of the collectives of a size."""
+    graph = job.graph
+    return graph.dur_ns[(graph.kind == Kind.TRANSFER) & (graph.bytes == size)]
+
+
+def test_fit_finds_what_made_the_times(tables):
+    rows = calibrate.instances(ring_job(tables).graph)
+    fit = calibrate.fit(rows, "ring")
+    assert (fit.n, fit.instances, fit.separated) == (N, 12, True)
+    assert (fit.min_bytes, fit.max_bytes) == (SIZES[0], SIZES[-1])
+    assert fit.alpha_ns == pytest.approx(ALPHA_NS, rel=1e-3)
+    assert fit.bandwidth_bytes_per_s == pytest.approx(BANDWIDTH, rel=1e-3)
+
+
+def test_fit_is_not_carried_away_by_outliers(tables):
+    noise = np.ones(12)
+    noise[[1, 5]] = 10.0
+    fit = calibrate.fit(calibrate.instances(ring_job(tables, noise=noise).graph), "ring")
+    assert fit.alpha_ns == pytest.approx(ALPHA_NS, rel=0.02)
+    assert fit.bandwidth_bytes_per_s == pytest.approx(BANDWIDTH, rel=0.02)
+
+
+def test_errors_of_the_fit_cover_the_truth(tables):
+    noise = np.exp(np.random.default_rng(1).normal(0, 0.05, 120))
+    fit = calibrate.fit(calibrate.instances(ring_job(tables, steps=40, noise=noise).graph), "ring")
+    assert 0 < fit.alpha_error_ns < 0.1 * ALPHA_NS
+    assert abs(fit.alpha_ns - ALPHA_NS) < 3 * fit.alpha_error_ns
+    assert 0 < fit.bandwidth_error_bytes_per_s < 0.1 * BANDWIDTH
+    assert abs(fit.bandwidth_bytes_per_s - BANDWIDTH) < 3 * fit.bandwidth_error_bytes_per_s
+
+
+def test_alpha_is_never_negative():
+    # Superlinear times: the line through them starts below zero.
+    rows = pl.DataFrame(
+        {
+            "comm": ["c"] * 3,
+            "op": ["all_reduce"] * 3,
+            "n": [2] * 3,
+            "bytes": [100_000, 1_000_000, 10_000_000],
+            "transfer_ns": [1_000.0, 20_000.0, 400_000.0],
+        }
+    )
+    fit = calibrate.fit(rows, "ring")
+    assert fit.alpha_ns == 0
+    assert 0 < fit.bandwidth_bytes_per_s < float("inf")
+
+
+@pytest.mark.parametrize(
+    ("size", "ring_us", "tree_us"), [(10 << 10, 11.548, 5.069), (80 << 20, 337.7, 1123.4)]
+)
+def test_ring_to_tree(tables, size, ring_us, tree_us):
+    job = ring_job(tables)
+    assert transfers(job, size)[0] / 1e3 == pytest.approx(ring_us, rel=2e-3)
+    assert transfers(applied(job, "algorithm"), size)[0] / 1e3 == pytest.approx(tree_us, rel=2e-3)
+
+
+def test_a_biased_model_cancels(tables):
+    # All transfers twice as long as any ring of these constants: so are the trees.
+    given = "algorithm:alpha=0.822us,bandwidth=450GB/s"
+    slow = applied(ring_job(tables, noise=np.full(12, 2.0)), given)
+    assert transfers(slow, 10 << 10)[0] / 1e3 == pytest.approx(2 * 5.069, rel=2e-3)
+
+
+def test_the_same_algorithm_changes_nothing(tables):
+    job = ring_job(tables)
+    np.testing.assert_array_equal(
+        applied(job, "algorithm:algo=ring").graph.dur_ns, job.graph.dur_ns
+    )
+    np.testing.assert_array_equal(
+        applied(job, "algorithm:algo=tree,from=tree").graph.dur_ns, job.graph.dur_ns
+    )
+
+
+def test_input_is_untouched(tables):
+    job = ring_job(tables)
+    before = job.graph.dur_ns.copy()
+    applied(job, "algorithm")
+    np.testing.assert_array_equal(job.graph.dur_ns, before)
+
+
+def test_sizes_too_alike_say_what_was_assumed(tables):
+    job = applied(ring_job(tables, sizes=(1 << 20,)), "algorithm")
+    (said,) = [w for w in job.warnings if "too alike" in w]
+    # n = 8: 6 messages for 14, and 6 volumes for 1.75.
+    assert "tree takes 0.43 to 3.43 times as long" in said
+    # One ring took 15.59 us in 14 messages: alpha is at most half of a message.
+    assert "alpha taken as 0.557 us" in said
+
+
+def test_unknown_algorithm_is_taken_to_be_a_ring(tables):
+    job = applied(ring_job(tables), "algorithm")
+    assert any("do not say their algorithm: taken to be ring" in a for a in job.assumptions)
+    assert any("0.822 us, bandwidth 450 GB/s" in a for a in job.assumptions)
+
+
+def test_algorithm_without_a_model_is_left(tables):
+    job = ring_job(tables, algo="nvls")
+    after = applied(job, "algorithm")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("ran as 'nvls', which has no model" in w for w in after.warnings)
+
+
+def test_collectives_without_a_size_are_left(tables):
+    job = ring_job(tables, sizes=(0, 1 << 20, 80 << 20))
+    after = applied(job, "algorithm")
+    np.testing.assert_array_equal(transfers(after, 0), transfers(job, 0))
+    assert any("have no size: left as measured" in w for w in after.warnings)
+
+
+def test_collectives_seen_on_some_ranks_are_doubtful(tables):
+    assert any("not seen on all" in w for w in applied(ring_job(tables), "algorithm").warnings)
+    tables = type(tables)()
+    whole = applied(ring_job(tables, ranks=N), "algorithm")
+    assert not any("not seen on all" in w for w in whole.warnings)
+
+
+def test_a_job_without_the_operation_says_what_it_has(tables):
+    job = ring_job(tables, op="all_gather")
+    after = applied(job, "algorithm")
+    assert after.warnings[-1] == "the job has no all_reduce: it has all_gather"
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+
+
+def test_combinations_without_a_model(tables):
+    job = ring_job(tables, op="all_gather")
+    with pytest.raises(models.NoModel, match="all_gather works with ring"):
+        applied(job, "algorithm:op=all_gather,algo=tree")
+    with pytest.raises(models.NoModel, match="there are models of all_reduce"):
+        applied(job, "algorithm:op=alltoall")
+    with pytest.raises(BadParam):
+        applied(job, "algorithm:from=star")

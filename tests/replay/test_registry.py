@@ -1,0 +1,62 @@
+"""The catalogue: every policy is found, and what is typed becomes its parameters."""
+
+from __future__ import annotations
+
+import pytest
+from retime.replay import policies
+from retime.replay.policy import BadParam
+
+
+def test_every_policy_is_documented():
+    assert {"align-arrivals", "algorithm"} <= set(policies.REGISTRY)
+    for name, policy in policies.REGISTRY.items():
+        assert policy.name == name
+        assert policy.summary
+        assert policy.source
+        assert policy.assumptions
+        names = [p.name for p in policy.params]
+        assert len(set(names)) == len(names)
+        for param in policy.params:
+            assert param.meaning
+            assert not param.choices or param.default in param.choices
+
+
+def test_parameters_take_units():
+    policy, values = policies.resolve("algorithm:algo=ring,alpha=0.822us,bandwidth=450GB/s")
+    assert policy.name == "algorithm"
+    assert values == {
+        "op": ("all_reduce",),
+        "algo": "ring",
+        "from": "auto",
+        "alpha": 822.0,
+        "bandwidth": 450e9,
+    }
+
+
+def test_parameters_from_python():
+    _, values = policies.resolve(("algorithm", {"algo": "ring", "alpha": 5.0}))
+    assert (values["algo"], values["alpha"]) == ("ring", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "error", "says"),
+    [
+        ("algoritm", policies.UnknownPolicy, "no policy 'algoritm': did you mean algorithm?"),
+        ("qqq", policies.UnknownPolicy, "there are algorithm, align-arrivals"),
+        ("algorithm:speed=3", BadParam, "algorithm has no parameter 'speed'; it takes op, algo"),
+        ("algorithm:algo=star", BadParam, "algo='star', expected one of ring, tree"),
+        ("algorithm:algo", BadParam, "'algo' is not of the form parameter=value"),
+        ("algorithm:algo=ring,algo=tree", BadParam, "'algo' is given twice"),
+        ("algorithm:alpha=3 parsecs", BadParam, "unknown unit of time 'parsecs'"),
+        ("algorithm:bandwidth=fast", BadParam, "expected a number with its unit"),
+        ("align-arrivals:factor=much", BadParam, "factor='much'"),
+        (("algorithm", "tree"), BadParam, "parameters are a mapping"),
+        (7, BadParam, "a policy is a name"),
+    ],
+)
+def test_what_is_wrong_gets_one_sentence(spec, error, says):
+    with pytest.raises(error) as caught:
+        policies.resolve(spec)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
