@@ -143,6 +143,7 @@ class Job:
         self.warehouse = warehouse
         self.id = id
         self._con: DuckDBPyConnection | None = None
+        self._kept = False
 
     def __repr__(self) -> str:
         return f"{self.warehouse!r}.job({self.id!r})"
@@ -236,8 +237,12 @@ class Job:
 
     def show(self) -> dict[str, Any]:
         """What the job looks like: ranks, clocks, steps, matches, and where the step went."""
+        from ..queries.loader import materialise
         from . import frames
 
+        if not self._kept:
+            materialise(self.con)
+            self._kept = True
         return {**frames.facts(self.con), **frames.headline(self.con)}
 
     def replay(self, policies: Sequence[Any] = (), **options: Any) -> dict[str, Any]:

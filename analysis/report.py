@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import html
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,11 +73,9 @@ def save(text: str, path: str | os.PathLike[str]) -> Path:
 
 def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     """Everything the page says: `facts`, frames by name, `whatif`, `problems`."""
-    from ..queries.loader import materialise
-
-    con = job.con
-    materialise(con)
+    scripts_soon()
     facts = job.show()
+    con = job.con
     by_rank = frames.split(con, "rank")
     dims = frames.waits_by_dim_and_op(con)
     ops = {op for op in dims["op"].to_list() if op}
@@ -112,7 +112,7 @@ def page(data: Mapping[str, Any]) -> str:
     specs = ""
     if charts:
         specs = f'<script type="application/json" id="charts">{script_json(charts)}</script>'
-        scripts = [_vega(), DRAW]
+        scripts = [scripts_soon().result(), DRAW]
     policy = "; ".join(
         (
             "default-src 'none'",
@@ -160,8 +160,19 @@ def _digest(script: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
+@functools.cache
+def scripts_soon() -> Future[str]:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package.
+
+    Making it takes seconds on a core of its own, so it begins before the frames are computed.
+    """
+    pool = ThreadPoolExecutor(max_workers=1)
+    future = pool.submit(_vega)
+    pool.shutdown(wait=False)
+    return future
+
+
 def _vega() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package."""
     import vl_convert
 
     # A carriage return would be normalised by the HTML parser and change the digest.
