@@ -23,7 +23,7 @@ from .warehouse import Warehouse, check_job_id, job_id_from
 from .workers import WorkerDied
 from .workers import run as run_workers
 
-SMALL_BYTES = 128 << 20
+SMALL_BYTES = 256 << 20
 """Below so many (decompressed) bytes, starting worker processes costs more than it saves."""
 
 Progress = Callable[[int, int, str], None]
