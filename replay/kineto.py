@@ -277,6 +277,7 @@ class _Builder:
             release_ns=time,
             pin=np.where(blocked, PIN_START, PIN_END),
             event_id=-1,
+            thread=_nth_thread(rank, thread),
         )
         self.edge(np.where(first, -1, np.roll(self.cut_task, 1)), self.cut_task)
         self.edge(np.where(over >= 0, self.cut_task[over], -1), self.cut_task)
@@ -733,6 +734,7 @@ class _Builder:
     def finish(self) -> ReplayJob:
         """Order, gaps and facts."""
         neutral = {"event_id": -1, "group_size": -1, "algo": -1, "begins": int(NULL), "pin": 0}
+        neutral["thread"] = -1
         columns = {
             name: self._column(name, neutral.get(name, default))
             for name, default in (
@@ -822,9 +824,19 @@ class _Builder:
             )
 
 
+def _nth_thread(rank: np.ndarray, thread: np.ndarray) -> np.ndarray:
+    """0 for cuts of a rank's first thread, 1 for its second, ... (threads numbered by rank)."""
+    first = np.full(int(rank.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, rank, thread)
+    return thread - first[rank]
+
+
 def _likeness(graph: TaskGraph) -> np.ndarray:
-    """Codes of tasks that should take the same: the k-th of an operation in a step, by rank."""
-    by = (graph.rank, graph.step, graph.kind, graph.op)
+    """Codes of tasks that should take the same: the k-th of an operation in a step, by rank.
+
+    Host segments are counted by thread (the first, second, ... that a rank's calls came from).
+    """
+    by = (graph.rank, graph.step, graph.kind, graph.op, graph.extra["thread"])
     order = np.lexsort((graph.start_ns, *by))
     changes = np.zeros(graph.n, bool)
     for column in by:
@@ -833,7 +845,7 @@ def _likeness(graph: TaskGraph) -> np.ndarray:
     first = np.flatnonzero(changes)
     place = np.empty(graph.n, np.int64)
     place[order] = _within(np.diff(first, append=graph.n))
-    frame = pl.DataFrame({"s": graph.step, "k": graph.kind, "o": graph.op, "p": place})
+    frame = pl.DataFrame({"s": graph.step, "k": graph.kind, "o": graph.op, "t": by[-1], "p": place})
     return _ints(frame.select(pl.struct(pl.all()).rank("dense")).to_series())
 
 
