@@ -18,7 +18,7 @@ import numpy as np
 
 from .. import engine, ideal
 from ..graph import Kind, TaskGraph
-from ..policy import Param, Policy, ReplayJob, integers, words
+from ..policy import BadParam, Param, Policy, ReplayJob, integers, words
 
 MAX_ROUNDS = 100
 CONVERGED = 1e-3
@@ -41,7 +41,12 @@ def apply(
     op: tuple[str, ...] = (),
     stage: tuple[int, ...] = (),
 ) -> ReplayJob:
-    """The job with the lateness of the selected ranks, ops and stages scaled by `factor`."""
+    """The job with the lateness of the selected ranks, ops and stages scaled by `factor`.
+
+    Raises BadParam for a negative factor.
+    """
+    if factor < 0:
+        raise BadParam(f"policy align-arrivals: factor={factor}, expected 0 or more")
     graph = job.graph
     chosen = np.ones(graph.n, bool)
     if ranks:
@@ -92,16 +97,15 @@ def _align(
         gap_ns=_scaled(graph.gap_ns, aligned.gap_ns, factor),
     )
     if layers and factor < 1:
-        graph = _hold_early(graph, layers, chosen, factor)
+        graph = _hold_early(graph, layers, factor)
     return graph
 
 
 def _arrivals(graph: TaskGraph, comms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tasks that arrive at collectives of these comms, and each one's instance as a code."""
     meets = [not name.endswith(("send", "recv")) for name in graph.op_names] + [True]
-    arrive = np.flatnonzero(
-        (graph.kind == Kind.ARRIVE) & np.isin(graph.comm, comms) & np.array(meets)[graph.op]
-    )
+    of_comms = np.isin(graph.comm, comms) & (graph.collective >= 0)
+    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & of_comms & np.array(meets)[graph.op])
     _, instance = np.unique(graph.collective[arrive], return_inverse=True)
     return arrive, instance.reshape(-1)
 
@@ -153,6 +157,7 @@ class _Layer:
         # The median is that of the job as it was: with every round's own, a pair would not meet
         # in the middle but at the faster one.
         self.usual: np.ndarray | None = None
+        self.early = np.zeros(len(self.arrive), np.int64)
 
     def shed(self, graph: TaskGraph) -> tuple[TaskGraph, int]:
         """Late arrivals shed what their work has above the median; and how many ns that was."""
@@ -163,6 +168,8 @@ class _Layer:
         total = np.bincount(self.window, amount, len(self.arrive)).astype(np.int64)
         if self.usual is None:
             self.usual = ideal.median_of_like(self.instance, total)
+            early = np.minimum(self.usual - total, -late)
+            self.early = np.where(self.chosen, np.maximum(early, 0), 0)
         excess = total - self.usual
         shift = np.where(self.chosen, np.maximum(np.minimum(excess, late), 0), 0)
         share = shift / np.maximum(total, 1)
@@ -197,20 +204,19 @@ def _first_at_or_after(
     return np.where(there, position, -1)
 
 
-def _hold_early(
-    graph: TaskGraph, layers: list[_Layer], chosen: np.ndarray, factor: float
-) -> TaskGraph:
-    """Early arrivals move towards the median too: their wait shrinks, no collective starts later.
+def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGraph:
+    """Arrivals that were early by less work move towards the median too, so their waits shrink.
 
-    Last of all, so that nobody is held for a lateness that another rank no longer has.
+    Last of all, and never beyond the last arrival of the aligned job: no collective starts later.
     """
     _, end = engine.replay(graph)
     gap = graph.gap_ns.copy()
     for layer in layers:
         at = end[layer.arrive]
-        early = np.maximum(ideal.median_of_like(layer.instance, at) - at, 0)
-        held = np.where(layer.chosen, early * (1 - factor), 0)
-        gap[layer.arrive] += np.rint(held).astype(np.int64)
+        ready = np.full(layer.instance.max(initial=-1) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(ready, layer.instance, at)
+        held = np.rint(layer.early * (1 - factor)).astype(np.int64)
+        gap[layer.arrive] += np.minimum(held, ready[layer.instance] - at)
     return graph.with_(gap_ns=gap)
 
 
