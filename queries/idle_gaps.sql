@@ -16,39 +16,48 @@ CREATE VIEW _gaps AS
 WITH marks AS (
     SELECT
         job, rank, start_ns, end_ns, end_ns AS work_end_ns, false AS boundary,
-        event_id, name, correlation, 0 AS begun, 0 AS inside
+        event_id, name, correlation, NULL AS step_until_ns, NULL AS begun
     FROM _activity
     UNION ALL
     SELECT
         job, rank, unnest([start_ns, end_ns]), unnest([start_ns, end_ns]), NULL, true,
-        NULL, NULL, NULL, unnest([1, 0]), unnest([1, -1])
+        NULL, NULL, NULL, unnest([end_ns, NULL]), unnest([ordinal, NULL])
     FROM _step_windows
 ), seen AS (
     SELECT
         *,
         max(end_ns) OVER before AS busy_until_ns,
         max(work_end_ns) OVER before AS free_ns,
-        CASE WHEN sum(inside) OVER before > 0 THEN sum(begun) OVER before ELSE 0 END AS ordinal
+        max(step_until_ns) OVER before AS last_step_until_ns,
+        max(begun) OVER before AS last_begun
     FROM marks
     WINDOW before AS (
         PARTITION BY job, rank ORDER BY start_ns, boundary, event_id
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
+), pieces AS (
+    SELECT
+        job, rank, boundary,
+        CASE WHEN last_step_until_ns > busy_until_ns THEN last_begun ELSE 0 END AS ordinal,
+        busy_until_ns AS start_ns,
+        start_ns AS end_ns,
+        coalesce(free_ns, busy_until_ns) AS free_ns,
+        event_id, name, correlation
+    FROM seen
+    WHERE start_ns > busy_until_ns
 )
 SELECT
-    job, rank, ordinal,
-    busy_until_ns AS start_ns,
-    start_ns AS end_ns,
-    coalesce(free_ns, busy_until_ns) AS free_ns,
-    last_value(event_id) OVER whole AS after_event_id,
-    last_value(name) OVER whole AS after_name,
-    last_value(correlation) OVER whole AS after_correlation
-FROM seen
-WHERE start_ns > busy_until_ns
-WINDOW whole AS (
-    PARTITION BY job, rank, free_ns ORDER BY start_ns
-    ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING
-);
+    job, rank, ordinal, start_ns, end_ns, free_ns,
+    event_id AS after_event_id, name AS after_name, correlation AS after_correlation
+FROM pieces
+WHERE NOT boundary
+UNION ALL
+-- A piece that a step cut off is ended by what ends the whole gap.
+SELECT
+    p.job, p.rank, p.ordinal, p.start_ns, p.end_ns, p.free_ns,
+    n.event_id, n.name, n.correlation
+FROM (FROM pieces WHERE boundary) p
+LEFT JOIN (FROM pieces WHERE NOT boundary) n USING (job, rank, free_ns);
 
 -- The same pieces with their class. The launch of the work that ended the gap decides: begun
 -- before the gap, the work waited for its stream; begun in it, the host was late, because it
@@ -73,45 +82,46 @@ WITH runtime AS (
         ) AS end_ns
     FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
     WHERE e.kind IN ('annotation', 'host_op') AND e.name LIKE 'enumerate(DataLoader)%'
+), launches AS (
+    SELECT job, rank, correlation, min(start_ns) AS launch_ns, arg_min(thread, start_ns) AS thread
+    FROM runtime
+    WHERE correlation IS NOT NULL
+    GROUP BY job, rank, correlation
 ), launched AS (
-    SELECT
-        g.job, g.rank, g.ordinal, g.start_ns, g.end_ns, g.free_ns,
-        any_value(g.after_event_id) AS after_event_id,
-        any_value(g.after_name) AS after_name,
-        min(r.start_ns) AS launch_ns,
-        arg_min(r.thread, r.start_ns) AS thread
+    SELECT g.*, l.launch_ns, l.thread
     FROM _gaps g
-    LEFT JOIN runtime r
-        ON r.job = g.job AND r.rank = g.rank AND r.correlation = g.after_correlation
-    GROUP BY g.job, g.rank, g.ordinal, g.start_ns, g.end_ns, g.free_ns
-), blocked AS (
-    SELECT l.*, b.end_ns AS blocked_until_ns
-    FROM launched l
+    LEFT JOIN launches l
+        ON l.job = g.job AND l.rank = g.rank AND l.correlation = g.after_correlation
+), late AS (
+    SELECT
+        l.*,
+        b.end_ns AS blocked_until_ns,
+        -- least and greatest pass over nulls, and there may be no loading at all
+        CASE WHEN d.end_ns IS NULL THEN 0
+             ELSE least(d.end_ns, l.launch_ns) - greatest(d.start_ns, l.free_ns)
+        END AS loading_ns
+    FROM (FROM launched WHERE launch_ns >= free_ns) l
     ASOF LEFT JOIN (SELECT * FROM runtime WHERE _is_blocking_call(name)) b
         ON l.job = b.job AND l.rank = b.rank AND l.thread = b.thread
         AND l.launch_ns > b.start_ns
-), loaded AS (
-    SELECT
-        b.*,
-        -- least and greatest pass over nulls, and there may be no loading at all
-        CASE WHEN d.end_ns IS NULL THEN 0
-             ELSE least(d.end_ns, b.launch_ns) - greatest(d.start_ns, b.free_ns)
-        END AS loading_ns
-    FROM blocked b
     ASOF LEFT JOIN loading d
-        ON b.job = d.job AND b.rank = d.rank AND b.thread = d.thread
-        AND b.launch_ns > d.start_ns
+        ON l.job = d.job AND l.rank = d.rank AND l.thread = d.thread
+        AND l.launch_ns > d.start_ns
 )
 SELECT
     job, rank, ordinal, start_ns, end_ns, free_ns, after_event_id, after_name, launch_ns,
     CASE
-        WHEN launch_ns IS NULL THEN 'idle_unknown'
-        WHEN launch_ns < free_ns THEN 'idle_waiting_for_stream'
         WHEN loading_ns > 0 AND 2 * loading_ns >= launch_ns - free_ns THEN 'idle_data_loading'
         WHEN blocked_until_ns > free_ns THEN 'idle_waiting_for_host'
         ELSE 'idle_launch_bound'
     END AS class
-FROM loaded;
+FROM late
+UNION ALL
+SELECT
+    job, rank, ordinal, start_ns, end_ns, free_ns, after_event_id, after_name, launch_ns,
+    CASE WHEN launch_ns IS NULL THEN 'idle_unknown' ELSE 'idle_waiting_for_stream' END
+FROM launched
+WHERE launch_ns IS NULL OR launch_ns < free_ns;
 
 -- A gap: a stretch in which no kernel and no copy runs on a rank's GPU (on a rank without one: no
 -- host operation or participation), between its first work or step and its last. A gap that

@@ -26,9 +26,9 @@ CREATE VIEW overlap (
 WITH measured AS (
     SELECT
         job, rank, ordinal,
-        coalesce(sum(end_ns - start_ns) FILTER (comm > 0), 0)::BIGINT AS comm_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (compute > 0), 0)::BIGINT AS compute_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (comm > 0 AND compute > 0), 0)::BIGINT
+        coalesce(sum(end_ns - start_ns) FILTER (comm), 0)::BIGINT AS comm_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (compute), 0)::BIGINT AS compute_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (comm AND compute), 0)::BIGINT
             AS overlap_ns
     FROM _segments
     GROUP BY job, rank, ordinal

@@ -24,15 +24,15 @@ WITH busy AS (
     SELECT
         job, rank, ordinal,
         CASE
-            WHEN compute > 0 AND comm > 0 THEN 'compute_with_comm'
-            WHEN compute > 0 THEN 'compute'
-            WHEN transfer > 0 THEN 'exposed_transfer'
-            WHEN comm > 0 THEN 'exposed_wait'
+            WHEN compute AND comm THEN 'compute_with_comm'
+            WHEN compute THEN 'compute'
+            WHEN transfer THEN 'exposed_transfer'
+            WHEN comm THEN 'exposed_wait'
             ELSE 'exposed_memcpy'
         END AS class,
         sum(end_ns - start_ns) AS ns
     FROM _segments
-    WHERE compute > 0 OR comm > 0 OR copy > 0
+    WHERE compute OR comm OR copy
     GROUP BY ALL
 ), idle AS (
     SELECT job, rank, ordinal, class, sum(end_ns - start_ns) AS ns
