@@ -235,7 +235,7 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
     inverse = np.zeros((len(unknowns), len(unknowns)))
     residual, weight, sigma = _judge(inst, n_inst, end, np.ones(len(inst)), factor)
     for _ in range(6):
-        matrix, right = _normal(inst, dom, end, weight * sample, tau, n_inst, n)
+        matrix, right = _normal(inst, dom, end, weight * sample, tau, n, bool(drifts.any()))
         inverse = np.linalg.pinv(matrix[np.ix_(unknowns, unknowns)], hermitian=True)
         solution = np.zeros(2 * n)
         solution[unknowns] = -inverse @ right[unknowns]
@@ -290,10 +290,12 @@ def _normal(
     end: np.ndarray,
     weight: np.ndarray,
     tau: np.ndarray,
-    n_inst: int,
     n: int,
+    slopes: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Normal equations of shift and slope by domain, each collective's true end eliminated."""
+    n_inst = len(tau)
+    blocks = ((0, (0, 0)), (1, (0, n)), (2, (n, n))) if slopes else ((0, (0, 0)),)
     matrix, right = np.zeros((2 * n, 2 * n)), np.zeros(2 * n)
     block = max(1, min(n_inst, 8_000_000 // max(n, 1)))
     edges = np.searchsorted(inst, np.arange(0, n_inst + block, block))
@@ -307,7 +309,7 @@ def _normal(
         mean = np.bincount(i, w * end[lo:hi], minlength=len(t)) * share
         dense = np.zeros((len(t), n))
         dense[i, d] = w
-        for power, (row, col) in ((0, (0, 0)), (1, (0, n)), (2, (n, n))):
+        for power, (row, col) in blocks:
             part = -(dense * (share * t**power)[:, None]).T @ dense
             part[np.diag_indices(n)] += np.bincount(d, w * t[i] ** power, minlength=n)
             matrix[row : row + n, col : col + n] += part

@@ -560,10 +560,13 @@ def _tie_domains(rows: _Rows, lines: list[np.ndarray], clocks: clock.Clocks) -> 
     for d in sorted(best):
         if clocks.component[d] == clocks.component[domain[centre]]:
             continue
-        a, b = rows.sequence(lines[centre]), rows.sequence(lines[best[d]])
-        found = sequences.find_offset(a, b)
-        if found is not None:
-            clocks = clock.tie(clocks, int(domain[centre]), d, found)
+        tied = [t for t in best if clocks.component[t] == clocks.component[domain[centre]]]
+        for t in tied[:4]:
+            a, b = rows.sequence(lines[best[t]]), rows.sequence(lines[best[d]])
+            found = sequences.find_offset(a, b)
+            if found is not None:
+                clocks = clock.tie(clocks, t, d, found)
+                break
     return clocks
 
 
@@ -634,7 +637,7 @@ def _judge(rows: _Rows, state: _State, clocks: clock.Clocks) -> None:
     count = np.diff(np.append(first, len(at)))
     start = clock.align(clocks, rows.start[at], rows.domain[at])
     end = clock.align(clocks, rows.end[at], rows.domain[at])
-    error = np.maximum.reduceat(clocks.error_ns[rows.domain[at]], first) * 2
+    error = np.maximum.reduceat(clocks.error_ns[rows.domain[at]], first) * 2  # both sides
     one_domain = np.minimum.reduceat(rows.domain[at], first) == np.maximum.reduceat(
         rows.domain[at], first
     )
@@ -647,9 +650,9 @@ def _judge(rows: _Rows, state: _State, clocks: clock.Clocks) -> None:
     if not (several & barrier).any():
         return
     typical = float(np.median(spread[several & barrier]))
-    shortest = np.minimum.reduceat(end - start, first)
-    far = spread > sequences.limits(typical, shortest, 0.0) + error
-    early = ready - first_end > sequences.slack(typical, 0.0) + error
+    transfer = first_end - ready
+    far = spread > sequences.farthest(typical, transfer, 0.0) + error
+    early = transfer < -(sequences.SLACK_NS + error)
     bad = several & barrier & (far | early)
     groups = np.unique(state.group[at[first[bad]]])
     state.say(
@@ -763,21 +766,14 @@ def _pair_by_order(
     da, db = int(rows.domain[sends[0]]), int(rows.domain[recvs[0]])
     error = 0.0 if da == db else float(clocks.error_ns[da] + clocks.error_ns[db])
     if clocks.component[da] != clocks.component[db]:
-        found = sequences.find_offset(a, b)
-        if found is None:
-            return len(sends) + len(recvs)
-        since = (b.end - found.anchor_ns).astype(np.float64)
-        move = found.offset_ns + np.rint(found.rate * since).astype(np.int64)
-        b = b._replace(start=b.start + move, end=b.end + move)
-        error = found.spread_ns
+        return len(sends) + len(recvs)
     pairs = sequences.align(a, b, error)
     if pairs.ambiguous:
         return len(sends) + len(recvs)
     got = pairs.index >= 0
     left, right = sends[pairs.index[got]], recvs[got]
     # nothing is received before it is sent
-    typical = float(np.median(np.abs(a.end[pairs.index[got]] - b.end[got]))) if got.any() else 0.0
-    sane = a.start[pairs.index[got]] <= b.end[got] + sequences.slack(min(typical, 1e5), error)
+    sane = a.start[pairs.index[got]] <= b.end[got] + sequences.SLACK_NS + error
     left, right = left[sane], right[sane]
     label = np.arange(len(left))
     state.join(np.concatenate([left, right]), np.concatenate([label, label]), ORDER)

@@ -17,18 +17,24 @@ OPS = (
 )  # fmt: skip
 ANY_OP = -1
 
-CHUNK = 64
-"""Operations in the piece of one sequence that is slid along the other."""
+CHUNKS = (64, 16)
+"""Operations in the pieces of one sequence that are slid along the other: long ones are surer,
+short ones find a place between lost operations."""
 CLIP_NS = 5_000_000
 """A residual counts no more than this: one stray operation must not outweigh the others."""
-WORST_SPREAD_NS = 5_000_000
-"""Ends further apart than this do not 'nearly coincide'."""
-RIVAL = 3.0
+WORST_SPREAD_NS = 200_000
+"""Ends further apart than this on average do not 'nearly coincide'."""
+RIVAL = 4.0
 """A shift wins only if the next best is this many times worse."""
 FLOOR_NS = 2_000
 """Resolution of old traces (1 us) and then some: no spread is held to be better than this."""
-NEAR_NS = 100_000
+NEAR_NS = 50_000
 """Ends on one clock closer than this are never called far apart."""
+SLACK_NS = 5_000
+"""Doubt about an order of events on one clock: on a real host no rank was seen to end less than
+6 us after the last had started."""
+FEW = 5
+"""Fewer pairs than this do not tell what distance of ends is typical."""
 
 
 def op_mask(op: str | None) -> int:
@@ -96,10 +102,16 @@ def find_offset(a: Sequence, b: Sequence) -> Offset | None:
     """
     if min(len(a.end), len(b.end)) < 3:
         return None
-    m = min(len(b.end), CHUNK)
-    starts = np.unique(np.linspace(0, len(b.end) - m, 7).astype(np.int64))
-    found = [f for f in (_slide(a, b, int(lo), m) for lo in starts) if f is not None]
-    if not found:
+    found, m = [], 0
+    for chunk in CHUNKS:
+        m = min(len(b.end), chunk)
+        apart = 7 if chunk == CHUNKS[0] else len(b.end) // m
+        starts = np.unique(np.linspace(0, len(b.end) - m, max(1, min(7, apart))).astype(np.int64))
+        found = [f for f in (_slide(a, b, int(lo), m) for lo in starts) if f is not None]
+        if found:
+            break
+    # a short piece of a sequence needs another one, apart from it, to agree
+    if not found or (m < min(len(b.end), CHUNKS[0]) and len(found) < 2):
         return None
     offset = np.array([f[0] for f in found], dtype=np.float64)
     when = np.array([f[1] for f in found], dtype=np.int64)
@@ -120,11 +132,11 @@ def find_offset(a: Sequence, b: Sequence) -> Offset | None:
 
 def _slide(a: Sequence, b: Sequence, lo: int, m: int) -> tuple[float, int, float] | None:
     """Offset, time and score of the one good place of b[lo:lo+m] in a, or None."""
-    least = max(3, m // 3)
+    least = min(3, m)
     n = len(a.end)
     column = np.arange(m)
     right = np.broadcast_to(lo + column, (1, m))
-    scores, offsets, shifts, in_step = [], [], [], []
+    scores, offsets, lengths, in_step = [], [], [], []
     for block in range(least - m, n - least + 1, 4096):
         shift = np.arange(block, min(block + 4096, n - least + 1))
         left = shift[:, None] + column
@@ -135,7 +147,7 @@ def _slide(a: Sequence, b: Sequence, lo: int, m: int) -> tuple[float, int, float
         keep = fits.sum(1) >= 0.9 * overlap
         if not keep.any():
             continue
-        shift, left, fits, overlap = shift[keep], left[keep], fits[keep], overlap[keep]
+        left, fits, overlap = left[keep], fits[keep], overlap[keep]
         both = fits & (a.step[left] >= 0) & (b.step[right] >= 0)
         same = both & (a.step[left] == b.step[right])
         n_both = both.sum(1)
@@ -146,25 +158,26 @@ def _slide(a: Sequence, b: Sequence, lo: int, m: int) -> tuple[float, int, float
         gap[~use] = np.nan
         middle = np.nanmedian(gap, axis=1)
         score = np.nanmean(np.minimum(np.abs(gap - middle[:, None]), CLIP_NS), axis=1)
-        slack = 3 * score + NEAR_NS
+        doubt = 2 * score + NEAR_NS
         start_b = b.start[right] + middle[:, None]
         end_b = b.end[right] + middle[:, None]
-        late = (a.start[left] > end_b + slack[:, None]) | (start_b > a.end[left] + slack[:, None])
+        late = (a.start[left] > end_b + doubt[:, None]) | (start_b > a.end[left] + doubt[:, None])
         broken = (late & barrier).sum(1) > 0.1 * np.maximum(barrier.sum(1), 1)
         score = np.where(broken, np.maximum(score, CLIP_NS), score)
         scores.append(score)
         offsets.append(middle)
-        shifts.append(shift)
+        lengths.append(overlap)
         in_step.append((n_both >= 3) & (same.sum(1) >= 0.9 * n_both))
     if not scores:
         return None
     score, offset = np.concatenate(scores), np.concatenate(offsets)
-    stepped = np.concatenate(in_step)
+    length, stepped = np.concatenate(lengths), np.concatenate(in_step)
     if stepped.any():
-        score, offset = score[stepped], offset[stepped]
+        score, offset, length = score[stepped], offset[stepped], length[stepped]
     best = int(np.argmin(score))
     spread = max(float(score[best]), FLOOR_NS)
-    if spread > WORST_SPREAD_NS:
+    # a short overlap can be a rival, but is no evidence
+    if spread > WORST_SPREAD_NS or 2 * length[best] < m:
         return None
     rivals = np.delete(score, best)
     if len(rivals) and float(rivals.min()) < RIVAL * spread:
@@ -207,21 +220,20 @@ def align(a: Sequence, b: Sequence, error_ns: float) -> Pairs:
     path = np.full(len(place), best) if fits else _cheapest_path(costs, states)
     cost = costs[path, place]
     index = place + states[path]
-    good = (cost < 1) & (index >= 0) & (index < len(a.end))
+    good = (cost < 1) & (index >= 0) & (index < len(a.end)) & ~_doubtful(costs, path)
     if _rival(costs, states, path, place, len(a.end), good):
         return Pairs(none.index, True)
     index = np.where(good, index, -1)
     return Pairs(_once(index, cost), False)
 
 
-def limits(typical_ns: float, shortest_ns: np.ndarray, error_ns: float) -> np.ndarray:
-    """How far apart ends of one collective may be: 10 times typical, or the shortest part."""
-    return np.maximum(max(10 * typical_ns, NEAR_NS), shortest_ns) + error_ns
+def farthest(typical_ns: float, transfer_ns: np.ndarray, error_ns: float) -> np.ndarray:
+    """How far apart ends of one collective may be (ns).
 
-
-def slack(typical_ns: float, error_ns: float) -> float:
-    """By how much a rank may seem to end before another starts, from the clocks' noise alone."""
-    return 3 * typical_ns + 20_000 + error_ns
+    The noise (5 times what is typical), and the transfer itself: ranks may be served one after
+    another. `transfer_ns` counts from the last start to the first end.
+    """
+    return max(5 * typical_ns, NEAR_NS) + np.maximum(transfer_ns, 0) + error_ns
 
 
 def _typical_gap(a: Sequence, b: Sequence, states: np.ndarray, place: np.ndarray) -> float | None:
@@ -236,6 +248,8 @@ def _typical_gap(a: Sequence, b: Sequence, states: np.ndarray, place: np.ndarray
         if len(i) == 0 or 3 * len(i) < min(len(a.end), len(b.end)):
             continue
         gap = float(np.median(np.abs(a.end[j] - b.end[i])))
+        if len(i) < FEW:
+            gap = min(gap, NEAR_NS)
         best = gap if best is None else min(best, gap)
     return best
 
@@ -247,12 +261,11 @@ def _cost(
     inside = (j >= 0) & (j < len(a.end))
     j = np.clip(j, 0, len(a.end) - 1)
     gap = np.abs(a.end[j] - b.end)
-    shortest = np.minimum(a.end[j] - a.start[j], b.end - b.start)
-    longest = np.maximum(a.end[j] - a.start[j], b.end - b.start)
     barrier = a.barrier[j] & b.barrier
-    far = limits(typical, np.where(barrier, shortest, longest), error_ns)
-    late = slack(typical, error_ns)
-    apart = (a.start[j] > b.end + late) | (b.start > a.end[j] + late)
+    transfer = np.minimum(a.end[j], b.end) - np.maximum(a.start[j], b.start)
+    longest = np.maximum(a.end[j] - a.start[j], b.end - b.start)
+    far = farthest(typical, np.where(barrier, transfer, longest), error_ns)
+    apart = transfer < -(SLACK_NS + error_ns)
     bad = ~compatible(a, j, b, place) | (gap > far) | (apart & barrier)
     return np.where(inside, np.where(bad, 1.0, 0.3 * np.minimum(gap / far, 1.0)), 0.25)
 
@@ -273,6 +286,25 @@ def _cheapest_path(costs: np.ndarray, states: np.ndarray) -> np.ndarray:
     for i in range(n - 1, 0, -1):
         path[i - 1] = back[i, path[i]]
     return path
+
+
+def _doubtful(costs: np.ndarray, path: np.ndarray) -> np.ndarray:
+    """Operations around a change of state that would fit in the state on its other side, too.
+
+    Where one of several alike operations in a row was dropped, time may not tell which.
+    """
+    out = np.zeros(len(path), dtype=bool)
+    for at in np.flatnonzero(np.diff(path)).tolist():
+        before, after = path[at], path[at + 1]
+        i = at
+        while i >= 0 and path[i] == before and costs[after, i] < 1:
+            out[i] = True
+            i -= 1
+        i = at + 1
+        while i < len(path) and path[i] == after and costs[before, i] < 1:
+            out[i] = True
+            i += 1
+    return out
 
 
 def _rival(

@@ -7,7 +7,6 @@ import json
 from decimal import Decimal
 
 import pyarrow as pa
-
 from retime.ingest import schema
 
 ITEM_BYTES = {"BFloat16": 2, "Float": 4}

@@ -68,7 +68,8 @@ def simulate(
     """A job that runs `program` in each step.
 
     Ranks start an operation after their compute (noisy by `compute_noise` of its length), all end
-    `transfer_ns` after the last start, each up to `jitter_ns` later. Hosts' clocks read the true
+    `transfer_ns` after the last start, each up to `jitter_ns` (or one transfer, if
+    that is shorter) later. Hosts' clocks read the true
     time less `offset_ns`, and gain `drift_ppm` from the start of the job on.
     """
     random = np.random.default_rng(seed)
@@ -82,7 +83,8 @@ def simulate(
                 noise = 1 + compute_noise * random.standard_normal(len(members)).clip(-3, 3)
                 at = list(members)
                 start = now[at] + (op.compute_ns * noise).astype(np.int64)
-                end = start.max() + op.transfer_ns + random.integers(0, jitter_ns + 1, len(at))
+                late = random.integers(0, min(jitter_ns, op.transfer_ns) + 1, len(at))
+                end = start.max() + op.transfer_ns + late
                 now[at] = end + 5 * US
                 truth += 1
                 comm = f"{op.comm}{list(members)}"
@@ -121,9 +123,7 @@ def simulate(
     return Job(rows, _ranks(rows, ranks, per_host, recorded_hosts), comms)
 
 
-def local(
-    time_ns: int, host: int, offset_ns: tuple[int, ...], drift_ppm: tuple[float, ...]
-) -> int:
+def local(time_ns: int, host: int, offset_ns: tuple[int, ...], drift_ppm: tuple[float, ...]) -> int:
     """What the host's clock reads at a true time since the start of the job."""
     gained = round(time_ns * drift_ppm[host % len(drift_ppm)] / 1e6)
     return EPOCH_NS + time_ns + gained - offset_ns[host % len(offset_ns)]
@@ -161,6 +161,4 @@ def instances(job: Job, resolved) -> dict[int, list[dict]]:
 
 def wrong(job: Job, resolved) -> list[list[dict]]:
     """Instances that hold rows of different true instances: there must be none."""
-    return [
-        v for v in instances(job, resolved).values() if len({r["truth"] for r in v}) > 1
-    ]
+    return [v for v in instances(job, resolved).values() if len({r["truth"] for r in v}) > 1]
