@@ -28,7 +28,7 @@ def rank_row(resolved, rank):
 
 
 def on_job_clock(resolved, job, rank, local_ns):
-    """The documented correction, by hand: offset at the middle of the host's trace, drift around."""
+    """The documented correction: offset at the middle of the trace, drift around it."""
     row = rank_row(resolved, rank)
     host = [r for r in job.ranks if r["host"] == row["host"]]
     anchor = (min(r["start_ns"] for r in host) + max(r["end_ns"] for r in host)) // 2

@@ -1,0 +1,176 @@
+"""Participations as sorted arrays, and the grouping of rows by integer keys."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from . import clocks as clock
+from . import sequences
+from .sequences import Sequence
+
+BARRIER_OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Operations in which nobody can end before everybody has started."""
+P2P_OPS = ("send", "recv")
+
+
+class Rows(NamedTuple):
+    """Participations as arrays in canonical order (rank, start, ...): input order cannot matter."""
+
+    rank: np.ndarray
+    slot: np.ndarray
+    """row of the rank in `ranks`, sorted by rank"""
+    domain: np.ndarray
+    comm: np.ndarray
+    """code in comm names, -1 none"""
+    seq: np.ndarray
+    op: np.ndarray
+    mask: np.ndarray
+    dtype: np.ndarray
+    size: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    stream: np.ndarray
+    step: np.ndarray
+    event: np.ndarray
+    peer: np.ndarray
+    group_size: np.ndarray
+    coalesced: np.ndarray
+    barrier: np.ndarray
+    p2p: np.ndarray
+    recorded: np.ndarray
+
+    def sequence(self, index: np.ndarray, clocks: clock.Clocks | None = None) -> Sequence:
+        """The operations at `index`; on the common clock if `clocks` are given."""
+        start, end = self.start[index], self.end[index]
+        if clocks is not None:
+            start = clock.align(clocks, start, self.domain[index])
+            end = clock.align(clocks, end, self.domain[index])
+        return Sequence(
+            start, end, self.mask[index], self.dtype[index], self.size[index], self.step[index],
+            self.barrier[index],
+        )  # fmt: skip
+
+
+class Comms(NamedTuple):
+    names: list[str]
+    members: list[tuple[int, ...] | None]
+    size: np.ndarray
+    """int64, -1 not known"""
+
+
+def codes(column: pa.ChunkedArray, names: list[str] | None = None) -> tuple[np.ndarray, list[str]]:
+    """int64 codes of a text column by sorted name (-1 null); names given come first, in order."""
+    flat = column.cast(pa.string()).combine_chunks().dictionary_encode()
+    if isinstance(flat, pa.ChunkedArray):
+        flat = flat.combine_chunks()
+    texts = flat.dictionary.to_pylist()
+    known = list(names or [])
+    have = set(known)
+    known += sorted(t for t in texts if t not in have)
+    place = {t: i for i, t in enumerate(known)}
+    table = np.array([place[t] for t in texts] + [-1], dtype=np.int64)
+    index = flat.indices.cast(pa.int64()).fill_null(len(texts))
+    return table[index.to_numpy(zero_copy_only=False)], known
+
+
+def ints(table: pa.Table, name: str, null: int = -1) -> np.ndarray:
+    return table.column(name).cast(pa.int64()).fill_null(null).to_numpy(zero_copy_only=False)
+
+
+def read(
+    table: pa.Table, ranks: pa.Table, domains: np.ndarray, comm_names: list[str]
+) -> tuple[np.ndarray, Rows]:
+    """The canonical order (row of the table for each sorted row) and the sorted arrays."""
+    rank = ints(table, "rank")
+    start, end = ints(table, "start_ns", 0), ints(table, "end_ns", 0)
+    seq, event = ints(table, "seq"), ints(table, "event_id")
+    comm, texts = codes(table.column("comm"), comm_names)
+    if len(texts) > len(comm_names):
+        comm_names += texts[len(comm_names) :]
+    op, ops = codes(table.column("op"))
+    dtype, dtypes = codes(table.column("dtype"))
+    source, sources = codes(table.column("source"))
+    size_in, size_out = ints(table, "in_bytes"), ints(table, "out_bytes")
+    peer, group_size = ints(table, "peer"), ints(table, "group_size")
+    stream = ints(table, "stream", -2)
+    keys = (size_out, size_in, dtype, op, peer, comm, stream, seq, event, end, start, rank)
+    order = np.lexsort(keys)
+    table_of_op = np.array([sequences.op_mask(o) for o in ops] + [sequences.ANY_OP], np.int64)
+    is_p2p = np.array([o in P2P_OPS for o in ops] + [False])
+    is_barrier = np.array([o in BARRIER_OPS for o in ops] + [False])
+    # a SendRecv kernel of a group is an all-to-all unless time says otherwise
+    is_barrier |= np.array([o == "send_recv" for o in ops] + [False])
+    if "unknown" in dtypes:
+        dtype = np.where(dtype == dtypes.index("unknown"), -1, dtype)
+    by_rank = np.argsort(ranks.column("rank").to_numpy(zero_copy_only=False), kind="stable")
+    sorted_ranks = ranks.column("rank").to_numpy(zero_copy_only=False)[by_rank]
+    slot = np.searchsorted(sorted_ranks, rank[order])
+    slot = np.clip(slot, 0, max(len(sorted_ranks) - 1, 0))
+    domain = domains[by_rank][slot] if len(by_rank) else np.zeros(len(rank), np.int64)
+    recorded = source == (sources.index("recorded") if "recorded" in sources else -2)
+    rows = Rows(
+        rank[order], slot, domain, comm[order], seq[order], op[order], table_of_op[op][order],
+        dtype[order], _whole_size(ops, op, size_in, size_out, group_size)[order], start[order],
+        np.maximum(start, end)[order], stream[order], ints(table, "step")[order], event[order],
+        peer[order], group_size[order], ints(table, "coalesced")[order], is_barrier[op][order],
+        (is_p2p[op] & (peer >= 0))[order], recorded[order],
+    )  # fmt: skip
+    return order, rows
+
+
+def _whole_size(
+    ops: list[str], op: np.ndarray, size_in: np.ndarray, size_out: np.ndarray, n: np.ndarray
+) -> np.ndarray:
+    """Bytes by which ranks can be compared: equal on all ranks of one operation; -1 if unknown."""
+    size = np.full(len(op), -1, dtype=np.int64)
+    scaled_in = np.where((size_in >= 0) & (n > 0), size_in * n, -1)
+    scaled_out = np.where((size_out >= 0) & (n > 0), size_out * n, -1)
+    whole = {
+        "all_reduce": np.maximum(size_in, size_out),
+        "all_gather": np.where(size_out >= 0, size_out, scaled_in),
+        "reduce_scatter": np.where(size_in >= 0, size_in, scaled_out),
+        "broadcast": np.maximum(size_in, size_out),
+        "reduce": size_in,
+        "gather": size_in,
+        "scatter": size_out,
+        "send": np.maximum(size_in, size_out),
+        "recv": np.maximum(size_in, size_out),
+    }
+    for name, value in whole.items():
+        if name in ops:
+            size = np.where(op == ops.index(name), value, size)
+    return size
+
+
+def runs(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Order by keys (first is the most significant) and the indices where runs begin in it."""
+    order = np.lexsort(keys[::-1])
+    new = np.zeros(len(order), dtype=bool)
+    if len(order):
+        new[0] = True
+        for key in keys:
+            k = key[order]
+            new[1:] |= k[1:] != k[:-1]
+    return order, np.flatnonzero(new)
+
+
+def code(*keys: np.ndarray) -> np.ndarray:
+    """Dense integer codes of rows of keys."""
+    order, first = runs(*keys)
+    out = np.empty(len(order), dtype=np.int64)
+    mark = np.zeros(len(order), dtype=np.int64)
+    mark[first] = 1
+    out[order] = np.cumsum(mark) - 1
+    return out
+
+
+def occurrence(*keys: np.ndarray) -> np.ndarray:
+    """How many earlier rows have the same keys (rows are in time order on each rank)."""
+    order, first = runs(*keys)
+    count = np.diff(np.append(first, len(order)))
+    out = np.empty(len(order), dtype=np.int64)
+    out[order] = np.arange(len(order)) - np.repeat(first, count)
+    return out
