@@ -13,6 +13,8 @@ from .schema import Problem
 
 LONE, EXACT, ORDER, TORN = 0, 1, 2, 3
 """How a row was matched: not at all, by number, by order, or contradicted and set apart."""
+ABSURD_NS = 20_000_000
+"""Ends of one numbered collective on one clock may differ by this much: scheduling delays."""
 
 
 class Instances:
@@ -33,10 +35,17 @@ class Instances:
         self.how[index] = how
         self.next_group += int(code.max()) + 1
 
-    def dissolve(self, rows: np.ndarray) -> None:
-        """Contradicted rows (bool) stand alone again."""
-        self.group[rows] = -1
-        self.how[rows] = TORN
+    def take_apart(self, groups: np.ndarray) -> None:
+        """Contradicted instances: their rows stand alone again.
+
+        Where numbered rows and rows placed by order are together, only the latter go.
+        """
+        index = np.flatnonzero((self.group >= 0) & np.isin(self.group, groups))
+        ordered = self.how[index] == ORDER
+        mixed = np.intersect1d(self.group[index[ordered]], self.group[index[~ordered]])
+        go = index[ordered | ~np.isin(self.group[index], mixed)]
+        self.group[go] = -1
+        self.how[go] = TORN
 
     def say(self, code: str, message: str, count: int, severity: str = "warning") -> None:
         if count:
@@ -47,7 +56,6 @@ def tear_signatures(rows: Rows, state: Instances, index: np.ndarray) -> None:
     """Set apart the rows of instances whose op, dtype or size differ."""
     order, first = runs(state.group[index])
     at = index[order]
-    count = np.diff(np.append(first, len(at)))
 
     def differ(code: np.ndarray) -> np.ndarray:
         low = np.minimum.reduceat(np.where(code < 0, np.iinfo(np.int64).max, code), first)
@@ -56,27 +64,41 @@ def tear_signatures(rows: Rows, state: Instances, index: np.ndarray) -> None:
 
     bad = differ(rows.dtype[at]) | differ(rows.size[at])
     bad |= np.bitwise_and.reduceat(rows.mask[at], first) == 0
-    torn = at[np.repeat(bad, count)]
     state.say(
         "match_contradiction",
         "ranks disagree on op, dtype or size of collectives with the same communicator and "
         "sequence number; these rows stand alone (a restart, or groups with one name?)",
         int(bad.sum()),
     )
-    apart = np.zeros(len(rows.rank), dtype=bool)
-    apart[torn] = True
-    state.dissolve(apart)
+    state.take_apart(state.group[at[first[bad]]])
 
 
 def judge(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
-    """Dissolve instances that time or signature contradicts, now that clocks are known."""
+    """Take apart instances that time or signature contradicts, now that clocks are known.
+
+    A rank that ends before another starts contradicts any match. Ends far apart contradict an
+    order; a number only where they are absurd, as a busy host may note an end late.
+    """
     index = np.flatnonzero((state.group >= 0) & ~rows.recorded)
-    if len(index) == 0:
-        return
     ordered = index[state.how[index] == ORDER]
     if len(ordered):
         tear_signatures(rows, state, index[np.isin(state.group[index], state.group[ordered])])
-        index = index[state.group[index] >= 0]
+    groups = _impossible(rows, state, clocks)
+    state.say(
+        "match_contradiction",
+        "collectives that their number or order would match cannot be one: a rank ends before "
+        "another starts, or ends lie far apart; these rows stand alone",
+        len(groups),
+    )
+    state.take_apart(groups)
+    state.take_apart(_impossible(rows, state, clocks))
+
+
+def _impossible(rows: Rows, state: Instances, clocks: clock.Clocks) -> np.ndarray:
+    """Groups of barrier-like instances whose times cannot be one collective's."""
+    index = np.flatnonzero((state.group >= 0) & ~rows.recorded)
+    if len(index) == 0:
+        return np.empty(0, np.int64)
     component = clocks.component[rows.domain]
     # only rows on one clock can be compared; the others pass
     order, first = runs(state.group[index], component[index])
@@ -95,20 +117,15 @@ def judge(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
     spread = (last_end - first_end).astype(np.float64)
     several = count > 1
     if not (several & barrier).any():
-        return
+        return np.empty(0, np.int64)
     typical = float(np.median(spread[several & barrier]))
     transfer = first_end - ready
-    far = spread > sequences.farthest(typical, transfer, 0.0) + error
+    numbered = np.logical_and.reduceat(state.how[at] == EXACT, first)
+    limit = sequences.farthest(typical, transfer, 0.0)
+    far = spread > np.where(numbered, np.maximum(10 * limit, ABSURD_NS), limit) + error
     early = transfer < -(sequences.SLACK_NS + error)
     bad = several & barrier & (far | early)
-    groups = np.unique(state.group[at[first[bad]]])
-    state.say(
-        "match_contradiction",
-        "collectives that their number or order would match cannot be one: a rank ends before "
-        "another starts, or ends lie far apart; these rows stand alone",
-        len(groups),
-    )
-    state.dissolve((state.group >= 0) & np.isin(state.group, groups))
+    return np.unique(state.group[at[first[bad]]])
 
 
 def matches(rows: Rows, state: Instances, known: Comms) -> np.ndarray:

@@ -222,6 +222,19 @@ def test_rows_without_args_take_the_number_that_their_place_implies():
     assert matches(job, out) == {(4, "exact"): 8, (4, "order"): 4}
 
 
+def test_a_row_that_does_not_fit_its_place_leaves_the_numbered_rows_together():
+    # rank 1 lost the kernel before its first numbered one: its bare row is of an earlier moment
+    job = sim.simulate([sim.Op("w", FOUR)], ranks=4)
+    job = sim.without(job, lambda r: r["rank"] == 1 and r["seq"] == 1)
+    for row in job.rows:
+        if row["rank"] == 1 and row["seq"] == 0:
+            row.update(seq=None, in_bytes=None, out_bytes=None)
+    out = resolve(job)
+    assert sim.wrong(job, out) == []
+    assert matches(job, out) == {(4, "exact"): 4, (3, "partial"): 2, (1, "partial"): 1}
+    assert codes(out)["match_contradiction"] == 1
+
+
 def test_rows_without_args_on_a_stream_of_two_communicators_stay_alone():
     program = [sim.Op("a", PAIR), sim.Op("b", PAIR)]
     job = sim.simulate(program, ranks=2, steps=3)
