@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
+import hashlib
 import os
+import re
 import shutil
 import socket
 import time
@@ -65,13 +66,11 @@ def writing(place: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def staging(job_folder: Path) -> Iterator[Path]:
     """A folder for unfinished work, removed at the end; folders left empty go with it."""
-    token = f"{socket.gethostname()[:60]}-{os.getpid()}-{uuid.uuid4().hex[:8]}".replace("/", "-")
-    folder = job_folder / INCOMING / token
+    folder = job_folder / INCOMING / f"{owner()}.{uuid.uuid4().hex[:8]}"
     new = [p for p in (folder, *folder.parents) if not p.exists()]
     try:
         with writing(job_folder.parent):
             _make(folder)
-            (folder / "owner.json").write_text(json.dumps(_owner()))
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -359,18 +358,23 @@ def _old(path: Path) -> bool:
         return False
 
 
-def _owner() -> dict[str, object]:
-    pid = os.getpid()
-    return {"host": socket.gethostname(), "space": _process_space(), "pid": pid, "born": _born(pid)}
+def owner() -> str:
+    """This process, as the name of its unfinished work: host, process space, number, start.
+
+    In the name, because a folder and its name come into being in one moment.
+    """
+    host = re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:60]
+    space = hashlib.sha256(_process_space().encode()).hexdigest()[:12]
+    return f"{host}.{space}.{os.getpid()}.{_born(os.getpid())}"
 
 
 def _process_space() -> str:
     """Which process numbers compare: this boot of this machine, this container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+        return f"{socket.gethostname()} {boot} {os.readlink('/proc/self/ns/pid')}"
     except OSError:
-        return ""
+        return socket.gethostname()
 
 
 def _born(pid: int) -> str:
@@ -383,21 +387,16 @@ def _born(pid: int) -> str:
 
 def _alive(token: Path) -> bool:
     """Whether somebody may still be working in a folder of unfinished work."""
-    try:
-        owner = json.loads((token / "owner.json").read_bytes()[:4096])
-        host, space, pid = owner["host"], owner["space"], int(owner["pid"])
-        here = host == socket.gethostname() and space == _process_space()
-        born = owner["born"]
-    except (OSError, ValueError, KeyError, TypeError):
-        here, pid, born = False, 0, ""
-    if here and pid > 0:
+    parts = token.name.split(".")
+    if parts[:2] == owner().split(".")[:2] and len(parts) == 5 and parts[2].isdecimal():
+        pid = int(parts[2])
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, OverflowError):
             return False
         except PermissionError:
             pass
-        return _born(pid) == born
+        return _born(pid) == parts[3]
     newest = 0.0
     for found, _, files in os.walk(token):
         for name in (".", *files):

@@ -17,9 +17,9 @@ KILLS_A_WAREHOUSE = 3
 
 @pytest.fixture
 def job(tmp_path, traces):
-    """A folder with traces of six ranks."""
-    for rank in range(6):
-        traces(tmp_path / "in" / f"rank{rank}.fake", rank, rows=3000, lost=rank == 3)
+    """A folder with traces of five ranks."""
+    for rank in range(5):
+        traces(tmp_path / "in" / f"rank{rank}.fake", rank, rows=1500, lost=rank == 3)
     return tmp_path / "in"
 
 
@@ -56,7 +56,7 @@ def test_killed_at_any_moment_it_opens_and_finishing_gives_the_same(
     assert forks.wait(forks.start(reference.path, [job], "j")) == 1  # rank 3 lost something
     duration = time.monotonic() - began
     whole = rows(reference.snapshot("j"))
-    assert len(whole["events"]) == 6 * 3000
+    assert len(whole["events"]) == 5 * 1500
     at = random.Random(7)
     killed = n = 0
     while killed < KILLS:
@@ -81,7 +81,7 @@ def test_four_processes_bring_their_ranks_into_one_job_at_once(tmp_path, job, fo
     files = sorted(job.iterdir())
     serial, at_once = Warehouse(tmp_path / "serial"), Warehouse(tmp_path / "at-once")
     ingest(serial, [job], job="j")
-    shares = [files[:2], files[1:3], files[3:5], files[5:]]  # rank 1 is brought twice
+    shares = [files[:2], files[1:3], files[3:4], files[4:]]  # rank 1 is brought twice
     started = [forks.start(at_once.path, share, "j") for share in shares]
     # Rank 3 lost something, and whoever brings it says so.
     assert [forks.wait(pid) for pid in started] == [0, 0, 1, 0]

@@ -184,34 +184,30 @@ def test_only_the_newest_derived_tables_are_kept(tmp_path, traces, warehouse):
     assert len(names) == 4  # the manifest; jobs, ranks, collectives
 
 
-def unfinished(warehouse, age_s=0, **owner):
-    token = warehouse.job_folder("j") / "_incoming" / "token"
-    shutil.rmtree(token, ignore_errors=True)
-    token.mkdir()
-    (token / "events-000.parquet").write_bytes(b"x")
-    (token / "owner.json").write_text(json.dumps({**staging._owner(), **owner}))
-    for path in (*token.iterdir(), token):
-        os.utime(path, (time.time() - age_s,) * 2)
-    return token
-
-
 def test_unfinished_work_goes_when_its_process_is_gone(warehouse, rows):
     whole = rows(warehouse.snapshot("j"))
-    for owner, age_s, stays in [
-        ({}, 0, True),  # this very process
-        ({}, 10**6, True),
-        ({"born": "1"}, 0, False),  # its number is used by another process now
-        ({"pid": 2**22 + 5}, 0, False),
-        ({"host": "another"}, 0, True),  # cannot be asked: by age
-        ({"host": "another"}, 10**6, False),
-        ({"space": "another container"}, 3600, True),
-        ({"pid": None}, 0, True),
-        ({"pid": None}, 10**6, False),
+    host, space, pid, born = staging.owner().split(".")
+    for name, age_s, stays in [
+        (f"{host}.{space}.{pid}.{born}.x", 0, True),  # this very process
+        (f"{host}.{space}.{pid}.{born}.x", 10**6, True),
+        (f"{host}.{space}.{pid}.1.x", 0, False),  # its number is used by another process now
+        (f"{host}.{space}.{2**22 + 5}.{born}.x", 0, False),
+        (f"{host}.{space}.{10**30}.{born}.x", 0, False),
+        (f"another.{space}.{pid}.1.x", 0, True),  # cannot be asked: by age
+        (f"another.{space}.{pid}.1.x", 10**6, False),
+        (f"{host}.container.{pid}.1.x", 3600, True),
+        ("strange", 0, True),
+        ("strange", 10**6, False),
     ]:
-        token = unfinished(warehouse, age_s, **owner)
+        token = warehouse.job_folder("j") / "_incoming" / name
+        token.mkdir(exist_ok=True)
+        (token / "events-000.parquet").write_bytes(b"x")
+        for path in (*token.iterdir(), token):
+            os.utime(path, (time.time() - age_s,) * 2)
         assert rows(warehouse.snapshot("j")) == whole
         warehouse.remove_orphans("j")
-        assert token.exists() == stays, (owner, age_s)
+        assert token.exists() == stays, (name, age_s)
+        shutil.rmtree(token, ignore_errors=True)
 
 
 def test_other_engines_find_the_rows_by_their_folders(warehouse):
