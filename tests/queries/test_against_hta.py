@@ -55,7 +55,9 @@ CAUSES: dict[str, tuple[str, ...]] = {
 @pytest.fixture
 def theirs(monkeypatch):
     """What HolisticTraceAnalysis prints for a file, in percent; NaN where it has no answer."""
-    pytest.importorskip("hta.trace_analysis", reason="HolisticTraceAnalysis is not installed (extra `peers`)")
+    pytest.importorskip(
+        "hta.trace_analysis", reason="HolisticTraceAnalysis is not installed (extra `peers`)"
+    )
     monkeypatch.setenv("HTA_DISABLE_NS_ROUNDING", "1")
     from hta.trace_analysis import TraceAnalysis
 

@@ -209,3 +209,24 @@ def test_every_real_file_adds_up(retime_traces, tmp_path):
     assert con.execute(WAIT_SUMS).fetchone() == (0,)
     assert con.execute(STEP_SUMS).fetchall() == []
     assert len(files) >= 20
+
+
+def test_sync_tax_of_the_straggler_study(retime_traces, tmp_path):
+    """Shares computed from the study's raw columns: by start, and by the shortest duration."""
+    warehouse = Warehouse(str(tmp_path))
+    files = {}
+    for job in ("AR", "ST"):
+        (path,) = (retime_traces / "straggler").rglob(f"trace-{job}.parquet")
+        run.ingest(warehouse, [str(path)], job=job)
+        files[job] = warehouse.snapshot(job).files
+    con = loader.connect(files)
+    rows = con.execute(
+        "SELECT job, op, round(tau_share, 3), round(proxy_tau_share, 3) FROM sync_tax "
+        "WHERE op IN ('all_gather', 'reduce_scatter') ORDER BY job, op"
+    ).fetchall()
+    assert rows == [
+        ("AR", "all_gather", 0.042, 0.042),
+        ("AR", "reduce_scatter", 0.973, 0.973),
+        ("ST", "all_gather", 0.003, 0.003),
+        ("ST", "reduce_scatter", 0.104, 0.104),
+    ]
