@@ -102,7 +102,7 @@ def refill():
     return fill
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(tables=jobs())
 def test_generated_timelines_add_up(refill, tables):
     con = refill(tables)
