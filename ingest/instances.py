@@ -121,7 +121,9 @@ def _impossible(rows: Rows, state: Instances, clocks: clock.Clocks) -> np.ndarra
     typical = float(np.median(spread[several & barrier]))
     transfer = first_end - ready
     numbered = np.logical_and.reduceat(state.how[at] == EXACT, first)
-    limit = sequences.farthest(typical, transfer, 0.0)
+    host = np.minimum.reduceat(rows.stream[at], first) < -1
+    near = np.where(host, sequences.HOST_NEAR_NS, sequences.NEAR_NS)
+    limit = sequences.farthest(typical, transfer, near, 0.0)
     far = spread > np.where(numbered, np.maximum(10 * limit, ABSURD_NS), limit) + error
     early = transfer < -(sequences.SLACK_NS + error)
     bad = several & barrier & (far | early)

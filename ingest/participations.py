@@ -51,6 +51,7 @@ class Rows(NamedTuple):
         return Sequence(
             start, end, self.mask[index], self.dtype[index], self.size[index], self.step[index],
             self.barrier[index],
+            np.where(self.stream[index] < -1, sequences.HOST_NEAR_NS, sequences.NEAR_NS),
         )  # fmt: skip
 
 

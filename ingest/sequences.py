@@ -29,7 +29,9 @@ RIVAL = 4.0
 FLOOR_NS = 2_000
 """Resolution of old traces (1 us) and then some: no spread is held to be better than this."""
 NEAR_NS = 50_000
-"""Ends on one clock closer than this are never called far apart."""
+"""Ends of kernels on one clock closer than this are never called far apart."""
+HOST_NEAR_NS = 20_000_000
+"""The same for operations of the host, whose ends a busy scheduler notes late."""
 SLACK_NS = 5_000
 """Doubt about an order of events on one clock: on a real host no rank was seen to end less than
 6 us after the last had started."""
@@ -64,10 +66,8 @@ class Sequence(NamedTuple):
     """int64, -1 outside steps"""
     barrier: np.ndarray
     """bool: nobody can end before everybody has started"""
-
-    def take(self, index: np.ndarray) -> Sequence:
-        """The operations at `index`."""
-        return Sequence(*(column[index] for column in self))
+    near: np.ndarray
+    """int64 ns, ends closer than this are never far apart: NEAR_NS or HOST_NEAR_NS"""
 
 
 class Offset(NamedTuple):
@@ -227,13 +227,15 @@ def align(a: Sequence, b: Sequence, error_ns: float) -> Pairs:
     return Pairs(_once(index, cost), False)
 
 
-def farthest(typical_ns: float, transfer_ns: np.ndarray, error_ns: float) -> np.ndarray:
+def farthest(
+    typical_ns: float, transfer_ns: np.ndarray, near_ns: np.ndarray, error_ns: float
+) -> np.ndarray:
     """How far apart ends of one collective may be (ns).
 
     The noise (5 times what is typical), and the transfer itself: ranks may be served one after
     another. `transfer_ns` counts from the last start to the first end.
     """
-    return max(5 * typical_ns, NEAR_NS) + np.maximum(transfer_ns, 0) + error_ns
+    return np.maximum(5 * typical_ns, near_ns) + np.maximum(transfer_ns, 0) + error_ns
 
 
 def _typical_gap(a: Sequence, b: Sequence, states: np.ndarray, place: np.ndarray) -> float | None:
@@ -264,7 +266,8 @@ def _cost(
     barrier = a.barrier[j] & b.barrier
     transfer = np.minimum(a.end[j], b.end) - np.maximum(a.start[j], b.start)
     longest = np.maximum(a.end[j] - a.start[j], b.end - b.start)
-    far = farthest(typical, np.where(barrier, transfer, longest), error_ns)
+    near = np.maximum(a.near[j], b.near)
+    far = farthest(typical, np.where(barrier, transfer, longest), near, error_ns)
     apart = transfer < -(SLACK_NS + error_ns)
     bad = ~compatible(a, j, b, place) | (gap > far) | (apart & barrier)
     return np.where(inside, np.where(bad, 1.0, 0.3 * np.minimum(gap / far, 1.0)), 0.25)

@@ -336,6 +336,18 @@ def test_uneven_all_to_all_matches_although_sizes_differ():
     assert matches(job, out) == {(4, "order"): 6}
 
 
+def test_ends_that_a_busy_host_notes_late_are_no_contradiction():
+    # gloo: operations of the host (no stream), one of them noted 5 ms late, no numbers
+    job = sim.simulate([sim.Op("w", FOUR, compute_ns=30 * MS)], ranks=4, numbered=False)
+    for row in job.rows:
+        row["stream"] = None
+        if row["rank"] == 1 and row["truth"] == 3:
+            row["end_ns"] += 5 * MS
+    out = resolve(job)
+    assert matches(job, out) == {(4, "order"): 6}
+    assert sim.wrong(job, out) == []
+
+
 # --- point to point ------------------------------------------------------------------------------
 
 PIPE = [sim.Op("pp", ((0, 1), (1, 0)), "send"), sim.Op("w", PAIR)]
