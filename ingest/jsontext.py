@@ -211,7 +211,9 @@ def _value(buf, at: int, end: int, repairs: set[str]) -> tuple[object, int]:
     return value, stop
 
 
-_AFTER_VALUE = re.compile(rb'[ \t\r\n]*(?:\}|,[ \t\r\n]*(?:\}|"[^"\\]*"[ \t\r\n]*:))')
+_AFTER_VALUE = re.compile(
+    rb'[ \t\r\n]*(?:\}|,[ \t\r\n]*(?:\}|"[^"\\]*"[ \t\r\n]*:[ \t\r\n]*[",\[{}0-9tfnNI-]))'
+)
 _AFTER_KEY = re.compile(rb"[ \t\r\n]*:")
 _AFTER_ITEM = re.compile(rb'[ \t\r\n]*(?:\]|,[ \t\r\n]*["\[{0-9-])')
 

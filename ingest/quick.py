@@ -69,12 +69,12 @@ _Event = msgspec.defstruct(
     "_Event",
     [
         *_members(EVENT),
-        ("args", _Args | None, msgspec.field(default=None)),  # pyright: ignore
+        ("args", _Args | None, msgspec.field(default=None)),
     ],
     gc=False,
 )
 _EVENT = msgspec.json.Decoder(_Event)
-_EVENTS = msgspec.json.Decoder(list[_Event])
+_EVENTS = msgspec.json.Decoder(list[_Event])  # pyright: ignore
 _SPANS = msgspec.json.Decoder(list[Raw])
 _NO_ARGS = _Args()
 
