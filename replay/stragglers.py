@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ..ingest.errors import UnusableInput
-from . import engine, ideal, load, recorded
-from .graph import NULL, Kind, TaskGraph
+from . import engine, ideal, load, recorded, steps
+from .graph import Kind, TaskGraph
 
 SLOWEST_SHARE = 0.03
 MAX_OPS = 32
@@ -67,20 +67,24 @@ def of_snapshot(snapshot: Any) -> Stragglers:
 
 
 def analyse(graph: TaskGraph) -> Stragglers:
-    """Slowdowns of a job from its task graph; `gap_ns` is not used (launch delays are left out).
+    """Slowdowns of a job from its task graph.
 
+    Launch delays (`gap_ns`) are left out for recorded operations, as the study does. A traced
+    job (a graph with marks, `steps.step_times`) keeps them: they pin what the trace does not
+    name, and without them its ranks would no longer start their steps where they did.
     Stages and dp ranks come from `graph.extra` ("stage", "dp_rank") where the source has them;
     without them `by_stage`, `by_dp_rank` are empty, m_s is None and a worker's score is its own
     slowdown. Ops are those of `graph.op_names`, send and recv of one direction taken together,
     beyond the 32 that differ most from their ideal counted as "other".
     Raises ValueError for a graph without steps.
     """
-    graph = graph.with_(gap_ns=np.zeros_like(graph.gap_ns))
+    if "begins" not in graph.extra:
+        graph = graph.with_(gap_ns=np.zeros_like(graph.gap_ns))
     best = ideal.durations_ns(graph)
     if not (graph.step >= 0).any():
         raise ValueError("the graph has no steps to compare")
-    steps, spans = _spans(graph, np.stack([graph.dur_ns, best]))
-    measured = _measured(graph)
+    numbers, spans = _spans(graph, np.stack([graph.dur_ns, best]))
+    _, measured = steps.measured(graph)
     own, perfect = spans.mean(axis=1).tolist()
     measured_ns = float(measured.mean())
 
@@ -133,7 +137,7 @@ def analyse(graph: TaskGraph) -> Stragglers:
         by_dp_rank=_rows({"dp_rank": dp_ranks, "slowdown": by_dp}),
         by_step=_rows(
             {
-                "step": steps,
+                "step": numbers,
                 "measured_ns": measured,
                 "replayed_ns": spans[0],
                 "ideal_ns": spans[1],
@@ -144,8 +148,10 @@ def analyse(graph: TaskGraph) -> Stragglers:
 
 
 def _spans(graph: TaskGraph, durations_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    start, end = engine.replay_many(graph, durations_ns)
-    return engine.step_spans(graph, start, end)
+    """Steps, and how long each took in each what-if, float64 [k, s]."""
+    starts, ends = engine.replay_many(graph, durations_ns)
+    timed = [steps.step_times(graph, *both) for both in zip(starts, ends, strict=True)]
+    return timed[0][0], np.stack([took for _, took in timed])
 
 
 def _means(graph: TaskGraph, best: np.ndarray, own: Sequence[np.ndarray]) -> list[float]:
@@ -157,12 +163,6 @@ def _means(graph: TaskGraph, best: np.ndarray, own: Sequence[np.ndarray]) -> lis
         _, spans = _spans(graph, np.stack(durations))
         means += spans.mean(axis=1).tolist()
     return means
-
-
-def _measured(graph: TaskGraph) -> np.ndarray:
-    known = (graph.start_ns != NULL) & (graph.end_ns != NULL) & (graph.kind != Kind.JOIN)
-    there = graph.with_(step=np.where(known, graph.step, -1))
-    return engine.step_spans(there, graph.start_ns, graph.end_ns)[1]
 
 
 def _operations(graph: TaskGraph, best: np.ndarray) -> tuple[np.ndarray, list[str]]:
