@@ -176,7 +176,8 @@ def _vega() -> str:
     import vl_convert
 
     # A carriage return would be normalised by the HTML parser and change the digest.
-    return vl_convert.javascript_bundle().replace("\r", "\\r")
+    text = vl_convert.javascript_bundle()  # pyright: ignore[reportCallIssue]
+    return text.replace("\r", "\\r")
 
 
 def _text(value: Any) -> str:
@@ -229,10 +230,12 @@ def _headline(data: Mapping[str, Any]) -> str:
     facts = data["facts"]
     ranks = f"{facts['ranks_seen']}" + (f" of {facts['world_size']}" if facts["world_size"] else "")
     hosts = facts.get("hosts") or 0
-    place = f"{hosts} host{'s' if hosts != 1 else ''}" if hosts else "hosts not known"
+    place = units.counted(hosts, "host") if hosts else "hosts not known"
     device = f" · {_text(facts['device_name'])}" if facts.get("device_name") else ""
-    steps = f"{facts['steps']} steps" if facts["steps"] != 1 else "1 step"
-    about = f"{ranks} ranks · {place}{device} · {steps} · {_text(facts.get('framework'))}"
+    steps = units.counted(facts["steps"], "step")
+    noun = "rank" if ranks == "1" else "ranks"
+    framework = _text(facts.get("framework"))
+    about = f"{ranks} {noun} · {place}{device} · {steps} · {framework}"
     out = [f"<h1>{_text(facts.get('job'))}</h1>", f'<p class="about">{about}</p>']
     if facts["scope"] == "nothing":
         out.append(_note("No work was found on any rank of this job: there is nothing to split."))
@@ -271,8 +274,8 @@ def _headline(data: Mapping[str, Any]) -> str:
 def _gain_sentence(found: Mapping[str, Any]) -> str:
     """What the first policies that worked say, in words; empty where none did."""
     texts = []
-    for row in found["rows"][:2]:
-        if row["error"] is None:
+    for row in found["rows"]:
+        if row["error"] is None and row["policy"] in found.get("lead", ()):
             took = units.interval(row["step_ns"], row.get("low_ns"), row.get("high_ns"))
             gain = units.percent(row["gain_pct"] / 100)
             texts.append(f"if {row['words']}, {took}, {gain} less")
@@ -434,7 +437,8 @@ def _whatif(data: Mapping[str, Any]) -> str:
     found = data["whatif"]
     title = "What if"
     if not found["rows"]:
-        why = found["error"] or "the job has no steps"
+        none = "no rank is known to be late" if data["facts"]["steps"] else "the job has no steps"
+        why = found["error"] or none
         return _section(title, _note(f"Nothing can be re-timed: {why}."))
     rows, saw = [], []
     for r in found["rows"]:
@@ -491,9 +495,9 @@ def _caveats(data: Mapping[str, Any]) -> str:
     items = [f"Clocks: {clocks_sentence(facts)}."]
     if facts["collectives"] or facts["participations"]:
         items.append(
-            f"Matching: {facts['exact']:,} collectives by sequence number, {facts['order']:,} by "
-            f"order, {facts['partial']:,} seen on only some of their ranks (their waits are lower "
-            "bounds)."
+            f"Matching: {units.counted(facts['exact'], 'collective')} by sequence number, "
+            f"{facts['order']:,} by order, {facts['partial']:,} seen on only some of their "
+            "ranks (their waits are lower bounds)."
         )
     if facts["unmatched"]:
         items.append(f"{facts['unmatched']:,} participations are matched with no other rank's.")
@@ -506,6 +510,7 @@ def _caveats(data: Mapping[str, Any]) -> str:
     said = "".join(f"<li>{_text(t)}</li>" for t in items)
     parts = [f"<ul>{said}</ul>"]
     if rows:
+        rows = [{**r, "sources": r["sources"] or None} for r in rows]
         parts.append("<h3>Problems in the input</h3>")
         parts.append(
             _table(
@@ -561,7 +566,7 @@ th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 .num { text-align: right; white-space: nowrap; }
-td { overflow-wrap: anywhere; min-width: 8ch; }
+td { overflow-wrap: anywhere; min-width: 16ch; }
 td.num { min-width: 0; }
 details { margin: 8px 0; }
 summary { cursor: pointer; color: var(--soft); }

@@ -70,8 +70,9 @@ def _plain(value: Any) -> Any:
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, Iterable) and not isinstance(value, bytes):
         return [_plain(v) for v in value]
-    if hasattr(value, "item"):
-        return _plain(value.item())
+    item = getattr(value, "item", None)
+    if item is not None:
+        return _plain(item())
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else str(value)
     return value
@@ -237,7 +238,10 @@ def show_split(out: Console, classes: Sequence[Mapping[str, Any]], *, zero: bool
 def straggler_sentence(last: Mapping[str, Any] | None) -> str:
     """Who the others wait for, in one sentence; says so where nobody is."""
     if last is None:
-        return "No collective is matched across ranks: nobody to wait for is known."
+        return (
+            "No collective was seen on two ranks with comparable clocks: who waits for whom is "
+            "not known, and waits count as transfer."
+        )
     host = f" on {clean(last['host'])}" if last.get("host") else ""
     share = last.get("wait_share")
     part = "" if share is None else f", {units.percent(share)} of all such wait"
@@ -253,6 +257,8 @@ def clocks_sentence(facts: Mapping[str, Any]) -> str:
     kind, error = facts.get("clocks"), facts.get("clock_error_ns")
     within = "" if error is None else f", error up to {units.time(error)}"
     loose = facts.get("ranks_unaligned") or 0
+    if facts.get("ranks_seen") == 1:
+        return "one rank: nothing to align"
     known = {
         "one-host": "one clock: all ranks are on one host",
         "aligned": f"hosts aligned by their collectives{within}",
@@ -274,12 +280,12 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     world = facts.get("world_size")
     of_world = f" of {world}" if world else ""
     hosts = facts.get("hosts") or 0
-    where = f" on {hosts} host{'s' if hosts != 1 else ''}" if hosts else ", hosts not known"
+    where = f" on {units.counted(hosts, 'host')}" if hosts else ", hosts not known"
     device = f", {clean(facts['device_name'])}" if facts.get("device_name") else ""
     line("job", clean(str(facts.get("job", ""))))
     line("ranks", f"{facts['ranks_seen']}{of_world}{where}{device}")
-    files = facts.get("sources") or 0
-    line("from", f"{clean(str(facts.get('framework')))}, {files} file{'s' if files != 1 else ''}")
+    files = units.counted(facts.get("sources") or 0, "file")
+    line("from", f"{clean(str(facts.get('framework')))}, {files}")
     line("clocks", clocks_sentence(facts))
     n = facts["steps"]
     which = f", {facts['first_step']} to {facts['last_step']}" if n > 1 else ""
@@ -287,8 +293,8 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     line("steps", f"{n}{which}{found}" if n else "none found: times below are of whole traces")
     line(
         "collectives",
-        f"{facts['collectives']:,} on {facts['comms']} comms, in "
-        f"{facts['participations']:,} participations",
+        f"{facts['collectives']:,} on {units.counted(facts['comms'], 'comm')}, in "
+        f"{units.counted(facts['participations'], 'participation')}",
     )
     line(
         "matched",
@@ -297,7 +303,8 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     lost = facts["problems_lost"]
     line(
         "problems",
-        f"{lost} lost input, {facts['problems_warning']} warnings, {facts['problems_info']} notes",
+        f"{lost} lost input, {units.counted(facts['problems_warning'], 'warning')}, "
+        f"{units.counted(facts['problems_info'], 'note')}",
         "bold red" if lost else "",
     )
     out.print()

@@ -92,6 +92,8 @@ def percent(share: float | None, significant: int = 3) -> str:
     if share is None or math.isnan(share):
         return NOTHING
     value = share * 100
+    if 0 < abs(value) < 0.005:
+        return "<0.01 %"
     decimals = min(_digits(value, significant), 2 if abs(value) < 1 else 1)
     return f"{value:.{decimals}f} %"
 
@@ -99,6 +101,11 @@ def percent(share: float | None, significant: int = 3) -> str:
 def count(n: int | None) -> str:
     """A whole number with thousands kept apart: `27,104`."""
     return NOTHING if n is None else f"{n:,}"
+
+
+def counted(n: int, thing: str, things: str | None = None) -> str:
+    """A count with its noun: `1 host`, `27,104 events`."""
+    return f"{count(n)} {thing if n == 1 else things or thing + 's'}"
 
 
 def of(name: str, value: object) -> str:

@@ -16,9 +16,10 @@ def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]
 
     `facts` is `Job.show()`, `ops` the operations of its collectives.
     """
-    out = [("align-arrivals", "nobody arrives late")]
+    out = []
     last = facts.get("waited_for")
     if last is not None:
+        out.append(("align-arrivals", "nobody arrives late"))
         out.append((f"align-arrivals:ranks={last['rank']}", f"rank {last['rank']} is not late"))
     if facts.get("framework") == "recorded":
         out.append(("align-arrivals:to=ideal", "every operation at its ideal"))
@@ -31,14 +32,16 @@ def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]
 def estimates(job: Job, tries: list[tuple[str, str]]) -> dict[str, Any]:
     """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `warnings`) and `rows`.
 
-    A row has the policy as typed, `words`, and either the entry of the replay or `error`, the
-    sentence that says why there is none. Where the job cannot be replayed at all, `error` says
+    `lead` names the policies about lateness, which a headline quotes. A row has the policy as
+    typed, `words`, and either the entry of the replay or `error`, the sentence that says why there
+    is none. Where the job cannot be replayed at all, `error` says
     why and the baseline is absent. The graph is built once for all tries.
     """
     from ..replay import run
     from ..replay.load import load
 
-    out: dict[str, Any] = {"rows": [], "error": None}
+    lead = [spec for spec, _ in tries if spec == "align-arrivals" or ":ranks=" in spec]
+    out: dict[str, Any] = {"rows": [], "error": None, "lead": lead}
     if not tries:
         return out
     try:

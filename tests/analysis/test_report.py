@@ -61,7 +61,7 @@ def test_the_page_says_where_the_step_went_and_who_is_waited_for(
     assert "A step takes 1.00 us mean over ranks and steps" in text
     assert "exposed wait 150 ns 15.0 %" in text
     assert "The others wait for rank 1 on a" in text
-    assert "1 collectives by sequence number" in text
+    assert "1 collective by sequence number" in text
     assert "truncated" in text
 
 
@@ -142,6 +142,7 @@ def test_what_if_shows_intervals_and_reasons(small: duckdb.DuckDBPyConnection) -
         "replayed_ns": 1_002_000,
         "fidelity_pct": 0.2,
         "error": None,
+        "lead": ["align-arrivals"],
         "rows": [
             {
                 "policy": "align-arrivals",

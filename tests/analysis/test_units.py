@@ -60,6 +60,10 @@ def test_rate_percent_count() -> None:
     assert units.percent(0.0042) == "0.42 %"
     assert units.percent(1.0) == "100 %"
     assert units.percent(None) == "-"
+    assert units.percent(0.0) == "0 %"
+    assert units.percent(0.00001) == "<0.01 %"
+    assert units.counted(1, "host") == "1 host"
+    assert units.counted(1024, "host") == "1,024 hosts"
     assert units.count(27104) == "27,104"
 
 
