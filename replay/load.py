@@ -10,6 +10,7 @@ import polars as pl
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
 from . import kineto, recorded
+from .kineto_tables import DEVICE, HOST, kind_is
 from .policy import ReplayJob
 
 
@@ -35,19 +36,18 @@ def tables(files: Mapping[str, Sequence[Any]]) -> dict[str, pl.DataFrame]:
     collectives on the host.
     """
     frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
-    kind = pl.col("kind").cast(pl.String)
     columns = (
         "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
         "correlation", "category", "bytes", "wait_stream", "wait_correlation", "step",
     )  # fmt: skip
-    core = kind.is_in([*kineto.DEVICE, "runtime", "sync"])
+    core = kind_is(*DEVICE, "runtime", "sync")
     events = read(files, "events", core, columns)
-    on_device = events.filter(kind.is_in(kineto.DEVICE))["rank"].unique().to_list()
+    on_device = events.filter(kind_is(*DEVICE))["rank"].unique().to_list()
     on_host = frames["collectives"].join(
         events.select("event_id"), on="event_id", how="anti", nulls_equal=False
     )["rank"]
     bare = ~pl.col("rank").is_in(on_device) | pl.col("rank").is_in(on_host.unique().to_list())
-    host = kind.is_in([k for k in kineto.HOST if k != "runtime"]) & bare
+    host = kind_is(*(k for k in HOST if k != "runtime")) & bare
     return {**frames, "events": pl.concat([events, read(files, "events", host, columns)])}
 
 

@@ -13,9 +13,7 @@ BLOCKED_NS = 1_000_000
 """An event that ends this soon after a collective it was inside of was waiting for it."""
 
 
-def innermost(
-    thread: np.ndarray, time_ns: np.ndarray, event: np.ndarray, begins: np.ndarray
-) -> np.ndarray:
+def innermost(thread: np.ndarray, event: np.ndarray, begins: np.ndarray) -> np.ndarray:
     """The innermost event that is open before each boundary, int64 [k]; -1 where none is.
 
     Boundaries sorted by thread, then time, ends before begins: `event` begins or ends there.

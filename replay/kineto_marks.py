@@ -1,0 +1,95 @@
+"""Marks of no length where a step begins and ends on a rank: the step's time in any replay."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from .draft import Draft
+from .graph import NULL, Kind
+from .kineto_device import Activities
+from .kineto_host import Cuts
+from .kineto_tables import DEVICE, HOST, Tables, ints, kind_is, last_by
+
+
+def marks(draft: Draft, tables: Tables, act: Activities, cuts: Cuts) -> None:
+    """Adds the marks of all steps' windows on all ranks.
+
+    A mark stands in front of the device activity that starts at its moment; where none does, it
+    follows the last activity (on a rank without a device: the last host segment) before. A step
+    that ends where the next one begins ends at that one's mark.
+    """
+    windows = tables.steps.drop_nulls(["rank", "step", "start_ns", "end_ns"])
+    if not len(windows):
+        windows = _whole_trace(draft, tables)
+    windows = windows.filter(pl.col("end_ns") > pl.col("start_ns")).sort("rank", "step")
+    rank, step, begin, end = (ints(windows[c]) for c in ("rank", "step", "start_ns", "end_ns"))
+    keys = tables.key(rank, begin)
+    order = np.argsort(keys, kind="stable")
+    next_one = last_by(keys[order], order, tables.key(rank, end))
+    shared = (next_one >= 0) & (rank[next_one] == rank) & (begin[next_one] == end)
+    ends = np.full(len(rank), NULL, np.int64)
+    ends[next_one[shared]] = step[shared]
+    _add(draft, tables, act, cuts, "step begins", rank, step, begin, begins=step, ends=ends)
+    own = ~shared
+    _add(
+        draft, tables, act, cuts, "step ends", rank[own], step[own], end[own], ends=step[own]
+    )  # fmt: skip
+
+
+def _whole_trace(draft: Draft, tables: Tables) -> pl.DataFrame:
+    draft.warnings.append("the trace marks no steps: the whole of it is taken as step 0")
+    columns = ("rank", "start_ns", "end_ns")
+    spans = pl.concat(
+        [
+            tables.events.filter(kind_is(*DEVICE, *HOST)).select(columns),
+            tables.collectives.select(columns),
+        ]
+    )
+    spans = spans.group_by("rank").agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    return spans.with_columns(step=pl.lit(0, pl.Int64))
+
+
+def _add(
+    draft: Draft,
+    tables: Tables,
+    act: Activities,
+    cuts: Cuts,
+    name: str,
+    rank: np.ndarray,
+    step: np.ndarray,
+    time_ns: np.ndarray,
+    **extra: np.ndarray,
+) -> None:
+    """Adds marks at moments of ranks, tied to what happens there."""
+    mark = draft.add(
+        len(rank),
+        kind=Kind.OTHER,
+        rank=rank,
+        step=step,
+        op=draft.codes(pl.Series([name] * len(rank), dtype=pl.String)),
+        start_ns=time_ns,
+        end_ns=time_ns,
+        **extra,
+    )
+    now = tables.key(rank, time_ns)
+    pred = np.full(len(mark), -1, np.int64)
+    if len(cuts.task):
+        order = np.lexsort((np.arange(len(cuts.task)), cuts.time_ns, cuts.rank))
+        last = last_by(tables.key(cuts.rank[order], cuts.time_ns[order]), order, now)
+        there = (last >= 0) & (cuts.rank[last] == rank)
+        pred = np.where(there, cuts.task[last], pred)
+    starts_here = np.zeros(len(mark), bool)
+    if len(act):
+        # On a rank with a device the host runs ahead: it bounds a step only before all activity.
+        order = np.lexsort((np.arange(len(act)), act.end_ns, act.rank))
+        last = last_by(tables.key(act.rank[order], act.end_ns[order]), order, now)
+        there = (last >= 0) & (act.rank[last] == rank)
+        pred = np.where(there, act.finish[last], pred)
+        order = np.lexsort((np.arange(len(act)), act.start_ns, act.rank))
+        keys = tables.key(act.rank[order], act.start_ns[order])
+        at = np.searchsorted(keys, now)
+        first = order[np.minimum(at, len(order) - 1)]
+        starts_here = (at < len(order)) & (keys[np.minimum(at, len(order) - 1)] == now)
+        draft.put_before(mark[starts_here], act.begin[first[starts_here]])
+    draft.edge(np.where(starts_here, -1, pred), mark)
