@@ -72,18 +72,20 @@ _RANK_IN_NAME = re.compile(
 )
 
 
-def rank_in_name(name: str) -> int | None:
-    """The rank in a file's name (`rank0`, `rank-34`, `rank_12`, `[rank7]`), else in its folders'.
+_RANK_FOLDER = re.compile(r"\[?rank[-_. =]*\[?(\d{1,7})\]?", re.I)
 
-    None where there is none, where two differ, or where only a local or group rank is named.
+
+def rank_in_name(name: str) -> int | None:
+    """The rank in a file's name (`rank0`, `rank-34`, `rank_12`, `[rank7]`), else a folder's.
+
+    A folder's whole name must be the rank (`rank3/trace.json`): jobs and tests are called all
+    sorts. None where there is none, where two differ, or where only a local or group rank is named.
     """
-    for part in reversed(re.split(r"[/\\!]", name)):
-        found = {int(n) for kind, n in _RANK_IN_NAME.findall(part) if not kind}
-        if len(found) == 1:
-            return found.pop()
-        if found:
-            return None
-    return None
+    *folders, file = re.split(r"[/\\!]", name)
+    found = {int(n) for kind, n in _RANK_IN_NAME.findall(file) if not kind}
+    if not found:
+        found = {int(m[1]) for f in folders if (m := _RANK_FOLDER.fullmatch(f))}
+    return found.pop() if len(found) == 1 else None
 
 
 _TAIL_KEY = re.compile(
@@ -184,7 +186,7 @@ def read_header(
                 "they are kept as they are, and other ranks' times may not be comparable",
             )
         )
-    if not relative and base_ns:
+    if some_time_ns is not None and not relative and base_ns:
         problems.append(
             Problem(
                 "time_base_unused",
