@@ -41,8 +41,8 @@ SMALL_BYTES = 24 << 20
 USUAL_RATIO = 14
 """Decompressed to compressed size of a Kineto trace, for that estimate."""
 
-HELD_ROWS = 1 << 20
-"""Device rows held back so that their step is known when they are given out (some 120 MB)."""
+HELD_ROWS = 1 << 19
+"""Device rows held back so that their step is known when they are given out (some 60 MB)."""
 
 GIVEN_ROWS = 131_072
 """Device rows a batch."""
@@ -187,7 +187,11 @@ class _Trace:
         self.args_read = 0
         self.held: list[DeviceRows] = []
         self.n_held = 0
+        # Whether calls carry their arguments in declared columns (torch 2.2 and newer), and whether
+        # collectives may run on the host, where they never do.
         self.modern = False
+        backends = {g.backend for g in groups(self.header.meta)}
+        self.on_host = not backends or not backends <= {"nccl"}
         self.n_rows = 0
         self.first_ns = np.iinfo(np.int64).max
         self.last_start_ns = self.last_ns = np.iinfo(np.int64).min
@@ -209,8 +213,9 @@ class _Trace:
         if host is not None:
             yield "events", host
         self._device(batch, timed, kind)
+        if self.modern and not self.on_host and isinstance(self.text, KeepingStream):
+            self.text.stop_keeping()
         if self.n_held >= HELD_ROWS:
-            self.tally.add("steps_late", count=0)
             yield from self._give_device(final=False)
 
     def _extent(self, timed: Timed, kind: np.ndarray) -> None:
@@ -385,8 +390,7 @@ class _Trace:
         """The device rows held back, in order of start, with the step that launched each."""
         if not self.held:
             return
-        held = DeviceRows(*(np.concatenate(c) for c in zip(*self.held, strict=True)))
-        self.held, self.n_held = [], 0
+        held = self._let_go()
         dur = held.dur_ns
         if final:
             dur = self._believable(held)
@@ -407,6 +411,15 @@ class _Trace:
             part = order[a : a + GIVEN_ROWS]
             rows = DeviceRows(*(c[part] for c in held))
             yield "events", events.device_batch(rows, step[part], self.rank, self.names)
+
+    def _let_go(self) -> DeviceRows:
+        """The rows held back as one; column by column, so that they stand in memory once."""
+        columns = [list(c) for c in zip(*self.held, strict=True)]
+        self.held, self.n_held = [], 0
+        whole = []
+        while columns:
+            whole.append(np.concatenate(columns.pop(0)))
+        return DeviceRows(*whole)
 
     def _believable(self, held: DeviceRows) -> np.ndarray:
         """Durations of device rows, those far over the whole trace's span set to 0."""

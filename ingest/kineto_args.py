@@ -22,28 +22,35 @@ class KeepingStream(io.RawIOBase):
         self._raw = raw
         self._kept: deque[tuple[int, bytes]] = deque()
         self._end = 0
+        self._keeping = True
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:  # type: ignore[override]
         block = self._raw.read(size)
-        if block:
+        if block and self._keeping:
             self._keep(bytes(block))
         return block
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         n = self._raw.readinto(view)  # type: ignore[attr-defined]
-        if n:
+        if n and self._keeping:
             self._keep(bytes(view[:n]))
         return n
 
+    def stop_keeping(self) -> None:
+        """Lets go of the text: nothing of this stream will be looked at again."""
+        self._keeping = False
+        self._kept = deque()
+
     def _keep(self, block: bytes) -> None:
-        self._kept.append((self._end, block))
+        kept = self._kept  # the reader may be a thread of its own, and the text be let go meanwhile
+        kept.append((self._end, block))
         self._end += len(block)
-        while self._end - self._kept[0][0] - len(self._kept[0][1]) > KEPT_BYTES:
-            self._kept.popleft()
+        while len(kept) > 1 and self._end - kept[1][0] > KEPT_BYTES:
+            kept.popleft()
 
     def text_at(self, offset: int) -> bytes:
         """The kept text from a byte on (at most MAX_EVENT_BYTES); empty where it is gone."""
