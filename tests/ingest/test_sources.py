@@ -10,7 +10,7 @@ import zipfile
 import zlib
 
 import pytest
-from retime.ingest import sources
+from retime.ingest import archives, gunzip
 from retime.ingest.errors import UnusableInput
 from retime.ingest.sources import find_sources, stream_defect
 
@@ -237,8 +237,8 @@ def test_sources_can_be_sent_to_another_process(tmp_path):
 
 
 def test_bomb_is_refused_while_reading(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "RATIO_AFTER_BYTES", 5 << 20)
-    monkeypatch.setattr(sources, "MAX_RATIO", 100)
+    monkeypatch.setattr(gunzip, "RATIO_AFTER_BYTES", 5 << 20)
+    monkeypatch.setattr(gunzip, "MAX_RATIO", 100)
     (tmp_path / "bomb.gz").write_bytes(gzip.compress(bytes(8 << 20)))
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("rank0.json", bytes(8 << 20))
@@ -253,20 +253,20 @@ def test_a_small_block_that_holds_much_is_given_in_pieces(tmp_path):
     (source,), _ = found(tmp_path / "a.gz")
     with source.open() as f:
         assert f.read(10) == bytes(10)
-        assert f.n_out <= sources.OUT_BYTES
+        assert f.n_out <= gunzip.OUT_BYTES
         assert sum(map(len, iter(lambda: f.read(1 << 20), b""))) == (64 << 20) - 10
 
 
 def test_size_limit(tmp_path, monkeypatch):
     (tmp_path / "a.gz").write_bytes(gzip.compress(os.urandom(2000)))
     (source,), _ = found(tmp_path / "a.gz")
-    monkeypatch.setattr(sources, "MAX_MEMBER_BYTES", 1000)
+    monkeypatch.setattr(gunzip, "MAX_MEMBER_BYTES", 1000)
     with source.open() as f, pytest.raises(UnusableInput, match="refused"):
         f.read()
 
 
 def test_same_bytes_without_isal(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "_inflater", lambda: zlib.decompressobj(wbits=31))
+    monkeypatch.setattr(gunzip, "_inflater", lambda: zlib.decompressobj(wbits=31))
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"a" * 10) + gzip.compress(b"b"))
     (source,), _ = found(tmp_path / "a.gz")
     assert read(source) == b"a" * 10 + b"b"
@@ -274,7 +274,7 @@ def test_same_bytes_without_isal(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("out_bytes", [1, 100, 258, 1000, 4096])
 def test_pieces_of_any_size_give_the_whole_and_no_false_cut(tmp_path, monkeypatch, out_bytes):
-    monkeypatch.setattr(sources, "OUT_BYTES", out_bytes)
+    monkeypatch.setattr(gunzip, "OUT_BYTES", out_bytes)
     for n in (1, 257, 258, 999, 1000, 1001, 4096):
         text = b"a" * n
         (tmp_path / "a.gz").write_bytes(gzip.compress(text) * 2)
@@ -282,3 +282,43 @@ def test_pieces_of_any_size_give_the_whole_and_no_false_cut(tmp_path, monkeypatc
         with source.open() as f:
             assert f.read() == text * 2
             assert stream_defect(f) is None
+
+
+def test_members_of_a_compressed_tar_are_read_in_one_pass(tmp_path, monkeypatch):
+    texts = {f"rank{i}.json": bytes([65 + i]) * 200_000 for i in range(6)}
+    path = _tar(tmp_path / "a.tar.gz", "w:gz", texts)
+    inflated = []
+    real = gunzip.Gunzip._more
+
+    def counted(self):
+        before = self.n_out
+        more = real(self)
+        inflated.append(self.n_out - before)
+        return more
+
+    monkeypatch.setattr(gunzip.Gunzip, "_more", counted)
+    out, _ = found(path)
+    total = sum(map(len, texts.values()))
+    assert sum(inflated) < 1.2 * total + gunzip.OUT_BYTES
+    inflated.clear()
+    # Heads and digests are known from the pass that listed them.
+    assert [s.head(10) for s in out] == [t[:10] for t in texts.values()]
+    assert [s.sha256 for s in out] == [hashlib.sha256(t).hexdigest() for t in texts.values()]
+    assert inflated == []
+    assert [read(s) for s in out] == list(texts.values())
+    assert sum(inflated) < 1.2 * total + gunzip.OUT_BYTES
+    # Back again, half read, and two at once.
+    with out[3].open() as f:
+        assert f.read(5) == texts["rank3.json"][:5]
+    with out[1].open() as a, out[1].open() as b:
+        assert (a.read(), b.read()) == (texts["rank1.json"], texts["rank1.json"])
+    assert [read(s) for s in reversed(out)] == list(texts.values())[::-1]
+    assert len(archives._parked) <= archives.PARKED_STREAMS
+
+
+def test_an_archive_put_in_the_place_of_another_is_read_anew(tmp_path):
+    for letter in (b"a", b"b"):
+        path = _tar(tmp_path / "new.tar.gz", "w:gz", {f"rank{i}.json": letter * 99 for i in "01"})
+        path.rename(tmp_path / "a.tar.gz")
+        out, _ = found(tmp_path / "a.tar.gz")
+        assert [read(s) for s in out] == [letter * 99] * 2

@@ -1,0 +1,149 @@
+"""Gzip streams inflated in bounded pieces: several members, cuts, damage and bombs are told."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from typing import BinaryIO
+
+from .errors import UnusableInput
+
+GZIP = b"\x1f\x8b"
+BLOCK = 1 << 20
+OUT_BYTES = 4 << 20
+
+MAX_MEMBER_BYTES = 1 << 40
+"""A stream that inflates beyond this is refused (1 TiB: no single rank's trace is near it)."""
+
+RATIO_AFTER_BYTES = 1 << 30
+MAX_RATIO = 2000
+"""Beyond `RATIO_AFTER_BYTES` of output, more than this many bytes out for a byte in is refused.
+
+Deflate cannot exceed 1032 on one level, so only crafted (nested) archives get there.
+"""
+
+
+def check_size(n_in: int, n_out: int, name: str) -> None:
+    """Raises UnusableInput where `n_in` stored bytes gave an absurd number of bytes."""
+    if n_out > MAX_MEMBER_BYTES or (n_out > RATIO_AFTER_BYTES and n_out > MAX_RATIO * max(n_in, 1)):
+        raise UnusableInput(
+            f"refused: {n_in} stored bytes gave over {n_out} bytes "
+            "(an archive made to fill memory or disk)",
+            path=name,
+            offset=n_out,
+        )
+
+
+class Gunzip(io.RawIOBase):
+    """Decompressed bytes of one or more gzip members in a row, streaming.
+
+    The end of the file before the end of a member ends the stream and sets `cut`; bytes after the
+    last member that are not gzip (padding, a stray newline) end it and set `trailing`.
+    """
+
+    def __init__(self, raw: BinaryIO, name: str):
+        super().__init__()
+        self._raw = raw
+        self._name = name
+        self._in = b""
+        self._out = b""
+        self._at = 0
+        self._eof = False
+        self._inflater = _inflater()
+        self.n_in = 0
+        self.n_out = 0
+        self.cut = False
+        self.trailing = False
+        self.corrupt: str | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def _more(self) -> bool:
+        """Puts the next decompressed bytes in `_out`; False at the end of the stream."""
+        while not self._eof:
+            if self._inflater.eof:
+                rest = self._inflater.unused_data or b""
+                while len(rest) < 2 and (more := self._raw.read(BLOCK)):
+                    rest += more
+                if not rest.startswith(GZIP):
+                    self.trailing = bool(rest.strip(b"\0\r\n "))
+                    self._eof = True
+                    break
+                self._in = rest
+                self._inflater = _inflater()
+            elif not self._in:
+                self._in = self._raw.read(BLOCK)
+                self.n_in += len(self._in)
+            if not self._in:
+                self.cut = self._eof = True
+            try:
+                # Bounded: a crafted MiB may hold a GiB.
+                out = (
+                    self._inflater.decompress(self._in, OUT_BYTES)
+                    if self._in
+                    else self._inflater.flush()
+                )
+            except Exception as e:  # zlib.error and isal's own error have no common base
+                self.corrupt = str(e) or type(e).__name__
+                self._eof = True
+                break
+            if self._inflater.eof:
+                self._in, self.cut = b"", False
+                self._eof = self._eof and not self._inflater.unused_data
+            else:
+                self._in = self._inflater.unconsumed_tail
+            if out:
+                self.n_out += len(out)
+                check_size(self.n_in, self.n_out, self._name)
+                self._out, self._at = out, 0
+                return True
+        return False
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        done = 0
+        while done < len(view):
+            left = len(self._out) - self._at
+            if not left:
+                if not self._more():
+                    break
+                left = len(self._out)
+            take = min(left, len(view) - done)
+            view[done : done + take] = memoryview(self._out)[self._at : self._at + take]
+            self._at += take
+            done += take
+        return done
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _inflater():
+    try:
+        from isal import isal_zlib
+
+        return isal_zlib.decompressobj(wbits=31)
+    except ImportError:
+        return zlib.decompressobj(wbits=31)
+
+
+def stream_defect(stream: BinaryIO) -> str | None:
+    """Why a stream ended before its compressed data did; None if it did not."""
+    if getattr(stream, "corrupt", None):
+        return f"the compressed data is damaged ({stream.corrupt})"  # type: ignore[attr-defined]
+    if getattr(stream, "cut", False):
+        return "the compressed data is cut"
+    if getattr(stream, "trailing", False):
+        return "bytes that are not gzip follow the compressed data"
+    return None
+
+
+def read_exactly(stream: BinaryIO, n: int) -> bytes:
+    """`n` bytes from a stream that may give fewer a read; less only at its end."""
+    parts = []
+    while n > 0 and (part := stream.read(n)):
+        parts.append(part)
+        n -= len(part)
+    return b"".join(parts)

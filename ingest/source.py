@@ -1,0 +1,75 @@
+"""A source: one input as a stream of bytes, with the name, size and digest it is known by."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from .gunzip import BLOCK, Gunzip, read_exactly
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """Opens a local file."""
+
+    path: str
+
+    def __call__(self) -> BinaryIO:
+        return open(self.path, "rb")
+
+
+@dataclass
+class Source:
+    """One input: a file, or a member of an archive.
+
+    `name` is for people (`archive.tar!member` for members) and never used as a path.
+    `size_bytes` is the size as stored: compressed for a compressed file or zip member.
+    `mmap_path` is set for a plain, uncompressed local file and None otherwise. A source can be
+    pickled: a worker process opens it again by itself.
+    """
+
+    name: str
+    size_bytes: int
+    open_stored: Callable[[], BinaryIO]
+    mmap_path: Path | None = None
+    compressed: bool = False
+    _sha256: str | None = field(default=None, repr=False)
+    _stored_head: bytes = field(default=b"", repr=False)
+
+    @property
+    def sha256(self) -> str:
+        """Hex digest of the stored bytes (of the member, for an archive); computed once."""
+        if self._sha256 is None:
+            digest = hashlib.sha256()
+            with self.open_stored() as f:
+                while block := f.read(BLOCK):
+                    digest.update(block)
+            self._sha256 = digest.hexdigest()
+        return self._sha256
+
+    def open(self) -> BinaryIO:
+        """The decompressed bytes, streaming and in bounded memory; the caller closes it.
+
+        A gzip stream that is cut or corrupt ends early: `stream_defect` says why afterwards.
+        Raises UnusableInput while reading where the output is out of all proportion.
+        """
+        stored = self.open_stored()
+        if not self.compressed:
+            return stored
+        return cast(BinaryIO, Gunzip(stored, self.name))
+
+    def head(self, n: int = 65536) -> bytes:
+        """The first `n` decompressed bytes (fewer where there are fewer)."""
+        if self._stored_head:
+            known: BinaryIO = io.BytesIO(self._stored_head)
+            if self.compressed:
+                known = cast(BinaryIO, Gunzip(known, self.name))
+            start = read_exactly(known, n)
+            if len(start) == n or len(self._stored_head) == self.size_bytes:
+                return start
+        with self.open() as f:
+            return read_exactly(f, n)
