@@ -20,8 +20,8 @@ from .source import LocalFile, Source
 
 ZIP = b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
-HEAD_BYTES = 65536
-"""How much of each member of a compressed tar is kept from the pass that lists them."""
+END_BYTES = 65536
+"""How much of each end of a compressed tar's members is kept from the pass that lists them."""
 
 OnProblem = Callable[[str, Problem], None]
 """Called with the display name of the place and what was odd about it."""
@@ -122,6 +122,7 @@ class _Listed(NamedTuple):
     at: int
     size: int
     head: bytes
+    tail: bytes
     sha256: str | None
 
 
@@ -162,26 +163,28 @@ def tar_members(archive: Source, on_problem: OnProblem) -> Iterator[Source]:
         opened = _TarMember(archive, m.at, m.size)
         source = _member_source(m.shown, m.size, opened, m.head, on_problem)
         if archive.compressed:
-            source._stored_head, source._sha256 = m.head, m.sha256
+            source.know(m.head, m.tail, m.sha256)
         yield source
 
 
 def _list(tar: tarfile.TarFile, member: tarfile.TarInfo, shown: str, whole: bool) -> _Listed:
     at, size = member.offset_data, member.size
-    head, digest = b"", None
+    head, tail, digest = b"", b"", None
     data = tar.extractfile(member)
     if data is not None:
         try:
-            head = read_exactly(cast(BinaryIO, data), min(HEAD_BYTES, size))
+            head = read_exactly(cast(BinaryIO, data), min(END_BYTES, size))
             if whole:
                 sha = hashlib.sha256(head)
+                tail = head
                 while block := data.read(BLOCK):
                     sha.update(block)
+                    tail = (tail + block)[-END_BYTES:]
                 digest = sha.hexdigest()
         except (tarfile.TarError, EOFError, OSError):
             # Cut inside this member: what is there of it is still read; the next header tells.
             digest = None
-    return _Listed(shown, at, size, head, digest)
+    return _Listed(shown, at, size, head, tail if digest else b"", digest)
 
 
 _parked: dict[tuple, tuple[int, BinaryIO]] = {}

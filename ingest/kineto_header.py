@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections import deque
 from typing import NamedTuple
 
 from .envelope import Envelope, parse_object
 from .errors import RankUnknown
 from .schema import Problem
-from .sources import Source, read_exactly
+from .sources import Source
 
 PROBE_BYTES = 1 << 20
 """How much of each end is looked at for what the other end does not say."""
@@ -106,27 +105,17 @@ def metadata_in_text(text: bytes) -> dict:
     return out
 
 
-def tail_of(source: Source) -> bytes:
-    """The last MiB of the decompressed text: by seeking, or by one more pass where compressed."""
-    if source.mmap_path is not None:
-        with open(source.mmap_path, "rb") as f:
-            f.seek(max(0, source.size_bytes - PROBE_BYTES))
-            return f.read(PROBE_BYTES)
-    last: deque[bytes] = deque(maxlen=2)
-    with source.open() as f:
-        while block := read_exactly(f, PROBE_BYTES):
-            last.append(block)
-    return b"".join(last)[-PROBE_BYTES:]
-
-
 def peek_rank(source: Source) -> int | None:
     """The rank a source seems to be of, cheaply: its head, its tail if that is a seek, its name.
 
     None where they do not say. Reading the whole file may find it in a compressed tail.
     """
-    rank = rank_in(_head_metadata(source.head(PROBE_BYTES)))
+    head = source.head()
+    if b'"traceEvents"' not in head:
+        head = source.head(PROBE_BYTES)
+    rank = rank_in(_head_metadata(head))
     if rank is None and source.mmap_path is not None:
-        rank = rank_in(metadata_in_text(tail_of(source)))
+        rank = rank_in(metadata_in_text(source.tail(PROBE_BYTES)))
     return rank if rank is not None else rank_in_name(source.name)
 
 
@@ -148,7 +137,7 @@ def read_header(
     relative = some_time_ns is not None and some_time_ns < EPOCH_FLOOR_NS
     base_ns = as_int(meta.get("baseTimeNanoseconds"))
     if (rank_in(meta) is None and not envelope.bare) or (relative and base_ns is None):
-        from_tail = metadata_in_text(tail_of(source))
+        from_tail = metadata_in_text(source.tail(PROBE_BYTES))
         info = {**distributed_info(from_tail), **distributed_info(meta)}
         meta = {**from_tail, **meta, "distributedInfo": info}
         base_ns = as_int(meta.get("baseTimeNanoseconds"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,11 @@ class Source:
     compressed: bool = False
     _sha256: str | None = field(default=None, repr=False)
     _stored_head: bytes = field(default=b"", repr=False)
+    _stored_tail: bytes = field(default=b"", repr=False)
+
+    def know(self, head: bytes, tail: bytes, sha256: str | None) -> None:
+        """Gives what a pass over the stored bytes has seen already: both ends and the digest."""
+        self._stored_head, self._stored_tail, self._sha256 = head, tail, sha256
 
     @property
     def sha256(self) -> str:
@@ -73,3 +79,21 @@ class Source:
                 return start
         with self.open() as f:
             return read_exactly(f, n)
+
+    def tail(self, n: int) -> bytes:
+        """About the last `n` decompressed bytes.
+
+        By seeking in a plain file; else what is known of them (which may be less); else by reading
+        all of it once.
+        """
+        if self.mmap_path is not None:
+            with open(self.mmap_path, "rb") as f:
+                f.seek(max(0, self.size_bytes - n))
+                return f.read(n)
+        if self._stored_tail and not self.compressed:
+            return self._stored_tail[-n:]
+        last: deque[bytes] = deque(maxlen=2)
+        with self.open() as f:
+            while block := read_exactly(f, n):
+                last.append(block)
+        return b"".join(last)[-n:]

@@ -304,6 +304,7 @@ def test_members_of_a_compressed_tar_are_read_in_one_pass(tmp_path, monkeypatch)
     # Heads and digests are known from the pass that listed them.
     assert [s.head(10) for s in out] == [t[:10] for t in texts.values()]
     assert [s.sha256 for s in out] == [hashlib.sha256(t).hexdigest() for t in texts.values()]
+    assert [s.tail(10) for s in out] == [t[-10:] for t in texts.values()]
     assert inflated == []
     assert [read(s) for s in out] == list(texts.values())
     assert sum(inflated) < 1.2 * total + gunzip.OUT_BYTES
@@ -322,3 +323,12 @@ def test_an_archive_put_in_the_place_of_another_is_read_anew(tmp_path):
         path.rename(tmp_path / "a.tar.gz")
         out, _ = found(tmp_path / "a.tar.gz")
         assert [read(s) for s in out] == [letter * 99] * 2
+
+
+@pytest.mark.parametrize("size", [1, 100, 4096, 10_000])
+def test_tails(tmp_path, size):
+    text = bytes(range(256)) * 20
+    (tmp_path / "a.json").write_bytes(text)
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(text))
+    out, _ = found(tmp_path)
+    assert [s.tail(size) for s in out] == [text[-size:]] * 2
