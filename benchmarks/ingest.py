@@ -4,7 +4,8 @@
 
 Every figure is a process of its own. "After start-up" is measured inside the process once its
 imports (and, for retime, the cached machine code) are loaded; retime's time includes finished
-Parquet and the commit to the warehouse, the peer's is its parser alone. Absolute speeds depend on
+Parquet, the commit to the warehouse and the matching of ranks, the peer's is its
+`parse_trace_file` alone (JSON to a data frame with its links). Absolute speeds depend on
 the machine: read the ratios.
 """
 
@@ -25,21 +26,22 @@ from benchmarks.tiled import write_tiled
 
 PEER = """
 import sys, time
-from hta.common.trace_parser import parse_trace_dataframe
+from hta.common.trace import parse_trace_file
 t = time.perf_counter()
-parse_trace_dataframe(sys.argv[1])
+parse_trace_file(sys.argv[1])
 print("seconds", time.perf_counter() - t)
 """
 
 OURS = """
 import sys, time
 import retime
+from retime.ingest import kineto
 big, small, folder, threads = sys.argv[1:5]
 warehouse = retime.open(folder)
-if small:
-    warehouse.ingest([small], job="warm-up", reader="scanner", workers=int(threads))
+kineto.prepare(10**12)
+warehouse.ingest([small], job="warm-up", workers=int(threads))
 t = time.perf_counter()
-report = warehouse.ingest([big], job="big", reader="scanner", workers=int(threads))
+report = warehouse.ingest([big], job="big", workers=int(threads))
 print("seconds", time.perf_counter() - t)
 """
 
@@ -70,18 +72,17 @@ def run(command: list[str], cpus: int) -> dict[str, float]:
     }
 
 
-def ours(big: Path, small: Path | None, cpus: int) -> dict[str, float]:
+def ours(big: Path, small: Path, cpus: int) -> dict[str, float]:
     """Ingest in a process that is already warm (`small` ingested first)."""
     with tempfile.TemporaryDirectory() as folder:
-        warm = "" if small is None else str(small)
-        return run([sys.executable, "-c", OURS, str(big), warm, folder, str(cpus)], cpus)
+        return run([sys.executable, "-c", OURS, str(big), str(small), folder, str(cpus)], cpus)
 
 
 def command_line(path: Path, cpus: int) -> dict[str, float]:
     """`retime ingest` as a person calls it."""
     with tempfile.TemporaryDirectory() as folder:
         args = ["ingest", str(path), "--job", "big", "--warehouse", folder, "--workers", str(cpus)]
-        return run([sys.executable, "-m", "retime.cli", *args], cpus)
+        return run([str(Path(sys.executable).with_name("retime")), *args], cpus)
 
 
 def peer(path: Path) -> dict[str, float]:

@@ -10,17 +10,18 @@ DEMO = Path(__file__).resolve().parent.parent / "analysis" / "demo_job"
 _NUMBERS = re.compile(rb'"(ts|correlation|External id|id)": (\d+)')
 _STEP = re.compile(rb"ProfilerStep#(\d+)")
 _OPEN = b'"traceEvents": ['
+_BETWEEN = re.compile(rb"\n  \},\n  \{")
 _SHIFT_US = 300_000
 _SHIFT_ID = 10_000_000
 
 
 def write_tiled(path: Path, size_bytes: int, rank: int = 0) -> Path:
-    """A trace of at least `size_bytes` in Kineto's own layout; kept if it is there already.
+    """A trace of about `size_bytes` in Kineto's own layout; kept if it is there already.
 
     Every copy of the events is shifted in time, ids and step numbers, so that joins stay one to
     one and steps stay apart.
     """
-    if path.exists() and path.stat().st_size >= size_bytes:
+    if path.exists() and path.stat().st_size >= 0.99 * size_bytes:
         return path
     text = gzip.decompress((DEMO / f"rank{rank}.json.gz").read_bytes())
     opening = text.index(_OPEN) + len(_OPEN)
@@ -32,10 +33,18 @@ def write_tiled(path: Path, size_bytes: int, rank: int = 0) -> Path:
         while f.tell() < size_bytes:
             if copies:
                 f.write(b",")
-            f.write(_shifted(events, copies))
+            f.write(_shifted(_up_to(events, size_bytes - f.tell()), copies))
             copies += 1
         f.write(tail)
     return path
+
+
+def _up_to(events: bytes, size_bytes: int) -> bytes:
+    """The events that fill `size_bytes`, cut behind a whole one."""
+    if len(events) <= size_bytes:
+        return events
+    end = _BETWEEN.search(events, max(0, size_bytes))
+    return events if end is None else events[: end.start() + len(b"\n  }")]
 
 
 def _shifted(events: bytes, copy: int) -> bytes:
