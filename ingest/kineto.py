@@ -14,6 +14,7 @@ import pyarrow as pa
 from . import kineto_collectives as collectives
 from . import kineto_events as events
 from . import kineto_steps as steps
+from .blocks import prefetch
 from .envelope import Envelope
 from .kineto_args import FileText, KeepingStream, args_at
 from .kineto_comms import Comms
@@ -75,8 +76,9 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     Yields `events`, `counters`, `steps`, `comms`, `collectives`, one row of `ranks`, and
     `problems`. The rank is the one the trace states, else the one its name states, else `rank`.
     Rows on device streams are held back (up to HELD_ROWS) and carry the step that launched them;
-    host rows carry none. `threads` is for the reader. Raises UnusableInput where there are no
-    events to read, RankUnknown where nothing says the rank.
+    host rows carry none. With `threads` over 1 a plain file is scanned beside the conversion; the
+    rows are the same. Raises UnusableInput where there are no events to read, RankUnknown where
+    nothing says the rank.
     """
     envelope = Envelope()
     found: list[Problem] = []
@@ -89,8 +91,13 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
         text = KeepingStream(stream)
         reading = cast(BinaryIO, text)
     trace: _Trace | None = None
+    batches = _reader(source)(reading, envelope, found.append)
+    if threads > 1 and source.mmap_path is not None:
+        # The scan holds no lock: it runs beside the conversion. Text that cannot be read twice is
+        # kept for a bounded stretch only, which a reader ahead of its consumer would outrun.
+        batches = prefetch(batches)
     try:
-        for batch in _reader(source)(reading, envelope, found.append):
+        for batch in batches:
             if trace is None:
                 trace = _Trace(source, batch, envelope, rank, text)
             yield from trace.take(batch)
