@@ -10,6 +10,7 @@ import polars as pl
 from . import streams
 from .draft import Draft
 from .graph import NULL
+from .keys import paired
 from .kineto_tables import DEVICE, Tables, dense, ints, kind_is, within
 
 SYNC_CALLS = (
@@ -189,9 +190,9 @@ def _recorded(tables: Tables, act: Activities, calls: Calls) -> tuple[np.ndarray
     source, target = ints(sync["from"]), ints(sync["to"])
     known = np.flatnonzero(calls.launch_ns != NULL)
     order = known[np.lexsort((calls.launch_ns[known], act.lane[known]))]
-    keys = tables.key(act.lane[order], calls.launch_ns[order])
-    src = np.searchsorted(keys, tables.key(source, ints(sync["recorded"]))) - 1
-    dst = np.searchsorted(keys, tables.key(target, waited))
+    launched = act.lane[order], calls.launch_ns[order]
+    src = np.searchsorted(*paired(launched, (source, ints(sync["recorded"])))) - 1
+    dst = np.searchsorted(*paired(launched, (target, waited)))
     there = (src >= 0) & (dst < len(order))
     src, dst = order[src[there]], order[dst[there]]
     same = (act.lane[src] == source[there]) & (act.lane[dst] == target[there])

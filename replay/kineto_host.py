@@ -103,8 +103,8 @@ def segments(
             "a host thread silent for over 100 us while another one launched was waiting for "
             "that one"
         )
-    _blocked(draft, tables, act, part, cuts)
-    _asked(draft, tables, host, part, cuts)
+    _blocked(draft, act, part, cuts)
+    _asked(draft, host, part, cuts)
     return cuts
 
 
@@ -291,9 +291,7 @@ def _hand_overs(
     return over
 
 
-def _blocked(
-    draft: Draft, tables: Tables, act: Activities, part: Participations, cuts: Cuts
-) -> None:
+def _blocked(draft: Draft, act: Activities, part: Participations, cuts: Cuts) -> None:
     """Edges into returns, from the collective or the device activity that was waited for."""
     by_part = cuts.is_return & (cuts.part >= 0)
     draft.edge(part.transfer[cuts.part[by_part]], cuts.task[by_part])
@@ -301,21 +299,18 @@ def _blocked(
     if not len(by_device):
         return
     order = np.lexsort((act.end_ns, act.rank))
-    keys = tables.key(act.rank[order], act.end_ns[order])
-    rank = cuts.rank[by_device]
-    last = last_by(keys, order, tables.key(rank, cuts.time_ns[by_device]))
-    there = (last >= 0) & (act.rank[last] == rank)
-    draft.edge(np.where(there, act.finish[last], -1), cuts.task[by_device])
+    until = cuts.rank[by_device], cuts.time_ns[by_device]
+    last = last_by((act.rank, act.end_ns), order, until)
+    draft.edge(np.where(last >= 0, act.finish[last], -1), cuts.task[by_device])
 
 
-def _asked(draft: Draft, tables: Tables, host: _Threads, part: Participations, cuts: Cuts) -> None:
+def _asked(draft: Draft, host: _Threads, part: Participations, cuts: Cuts) -> None:
     """Edges from the caller's last cut to the arrival of each host collective."""
-    keys = tables.key(cuts.thread, cuts.time_ns)
-    start = part.start_ns[host.part]
-    last = last_by(keys, np.arange(len(keys)), tables.key(host.caller, start))
-    if len(keys):
-        there = (last >= 0) & (host.caller >= 0) & (cuts.thread[last] == host.caller)
-        draft.edge(np.where(there, cuts.task[last], -1), part.arrive[host.part])
+    by_thread = np.arange(len(cuts.thread))
+    until = host.caller, part.start_ns[host.part]
+    last = last_by((cuts.thread, cuts.time_ns), by_thread, until)
+    if len(by_thread):
+        draft.edge(np.where(last >= 0, cuts.task[last], -1), part.arrive[host.part])
 
 
 def _thread() -> pl.Expr:

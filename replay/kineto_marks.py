@@ -7,6 +7,7 @@ import polars as pl
 
 from .draft import Draft
 from .graph import NULL, Kind
+from .keys import paired
 from .kineto_device import Activities
 from .kineto_host import Cuts
 from .kineto_tables import DEVICE, HOST, Tables, ints, kind_is, last_by
@@ -24,16 +25,14 @@ def marks(draft: Draft, tables: Tables, act: Activities, cuts: Cuts) -> None:
         windows = _whole_trace(draft, tables)
     windows = windows.filter(pl.col("end_ns") > pl.col("start_ns")).sort("rank", "step")
     rank, step, begin, end = (ints(windows[c]) for c in ("rank", "step", "start_ns", "end_ns"))
-    keys = tables.key(rank, begin)
-    order = np.argsort(keys, kind="stable")
-    next_one = last_by(keys[order], order, tables.key(rank, end))
-    shared = (next_one >= 0) & (rank[next_one] == rank) & (begin[next_one] == end)
+    next_one = last_by((rank, begin), np.lexsort((begin, rank)), (rank, end))
+    shared = (next_one >= 0) & (begin[next_one] == end)
     ends = np.full(len(rank), NULL, np.int64)
     ends[next_one[shared]] = step[shared]
-    _add(draft, tables, act, cuts, "step begins", rank, step, begin, begins=step, ends=ends)
+    _add(draft, act, cuts, "step begins", rank, step, begin, begins=step, ends=ends)
     own = ~shared
     _add(
-        draft, tables, act, cuts, "step ends", rank[own], step[own], end[own], ends=step[own]
+        draft, act, cuts, "step ends", rank[own], step[own], end[own], ends=step[own]
     )  # fmt: skip
 
 
@@ -52,7 +51,6 @@ def _whole_trace(draft: Draft, tables: Tables) -> pl.DataFrame:
 
 def _add(
     draft: Draft,
-    tables: Tables,
     act: Activities,
     cuts: Cuts,
     name: str,
@@ -72,24 +70,22 @@ def _add(
         end_ns=time_ns,
         **extra,
     )
-    now = tables.key(rank, time_ns)
+    now = rank, time_ns
     pred = np.full(len(mark), -1, np.int64)
     if len(cuts.task):
         order = np.lexsort((np.arange(len(cuts.task)), cuts.time_ns, cuts.rank))
-        last = last_by(tables.key(cuts.rank[order], cuts.time_ns[order]), order, now)
-        there = (last >= 0) & (cuts.rank[last] == rank)
-        pred = np.where(there, cuts.task[last], pred)
+        last = last_by((cuts.rank, cuts.time_ns), order, now)
+        pred = np.where(last >= 0, cuts.task[last], pred)
     starts_here = np.zeros(len(mark), bool)
     if len(act):
         # On a rank with a device the host runs ahead: it bounds a step only before all activity.
         order = np.lexsort((np.arange(len(act)), act.end_ns, act.rank))
-        last = last_by(tables.key(act.rank[order], act.end_ns[order]), order, now)
-        there = (last >= 0) & (act.rank[last] == rank)
-        pred = np.where(there, act.finish[last], pred)
+        last = last_by((act.rank, act.end_ns), order, now)
+        pred = np.where(last >= 0, act.finish[last], pred)
         order = np.lexsort((np.arange(len(act)), act.start_ns, act.rank))
-        keys = tables.key(act.rank[order], act.start_ns[order])
-        at = np.searchsorted(keys, now)
+        keys, wanted = paired((act.rank[order], act.start_ns[order]), now)
+        at = np.searchsorted(keys, wanted)
         first = order[np.minimum(at, len(order) - 1)]
-        starts_here = (at < len(order)) & (keys[np.minimum(at, len(order) - 1)] == now)
+        starts_here = (at < len(order)) & (keys[np.minimum(at, len(order) - 1)] == wanted)
         draft.put_before(mark[starts_here], act.begin[first[starts_here]])
     draft.edge(np.where(starts_here, -1, pred), mark)

@@ -8,18 +8,18 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from .job_clock import on_job_clock
+from .keys import Timeline, paired
+
 DEVICE = ("kernel", "memcpy", "memset")
 """Kinds of events that run on a device."""
 
 HOST = ("host_op", "annotation", "python", "runtime")
 """Kinds of events that show what a host thread is doing."""
 
-_SPAN = np.int64(1) << 43
-"""2.4 hours in ns: the room for times in a key."""
-
 
 class Tables(NamedTuple):
-    """Frames with times in the job's clock (`clock_offset_ns` of the rank added)."""
+    """Frames with times on the job's clock (`job_clock`)."""
 
     events: pl.DataFrame
     """With `end_ns`."""
@@ -27,30 +27,19 @@ class Tables(NamedTuple):
     steps: pl.DataFrame
     ranks: pl.DataFrame
     comms: pl.DataFrame | None
-    origin_ns: int
-    """The earliest time of all."""
-
-    def key(self, group: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
-        """One int64 each that sorts by group (a small integer), then time."""
-        return group.astype(np.int64) * _SPAN + np.clip(time_ns - self.origin_ns, 0, _SPAN - 1)
 
 
 def aligned(frames: Mapping[str, pl.DataFrame]) -> Tables:
     """The tables of `frames` in one clock."""
-    offsets = frames["ranks"].select("rank", offset=pl.col("clock_offset_ns").fill_null(0))
-
-    def shifted(name: str, *columns: str) -> pl.DataFrame:
-        frame = frames[name].join(offsets, on="rank", how="left", maintain_order="left")
-        shift = pl.col("offset").fill_null(0)
-        return frame.with_columns([pl.col(c) + shift for c in columns]).drop("offset")
-
-    events = shifted("events", "start_ns")
-    events = events.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
-    collectives = shifted("collectives", "start_ns", "end_ns")
-    steps = shifted("steps", "start_ns", "end_ns", "host_start_ns")
-    starts = [ints(f["start_ns"]) for f in (events, collectives, steps)]
-    origin = min((int(s.min()) for s in starts if len(s)), default=0)
-    return Tables(events, collectives, steps, frames["ranks"], frames.get("comms"), origin)
+    ranks = frames["ranks"]
+    events = frames["events"].with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
+    return Tables(
+        on_job_clock(events, ranks, "start_ns", "end_ns"),
+        on_job_clock(frames["collectives"], ranks, "start_ns", "end_ns"),
+        on_job_clock(frames["steps"], ranks, "start_ns", "end_ns", "host_start_ns"),
+        ranks,
+        frames.get("comms"),
+    )
 
 
 def kind_is(*kinds: str) -> pl.Expr:
@@ -75,10 +64,15 @@ def within(counts: np.ndarray) -> np.ndarray:
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
-def last_by(keys: np.ndarray, order: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The row whose key is the last at or before each wanted key; -1 before the first.
+def last_by(rows: Timeline, order: np.ndarray, wanted: Timeline) -> np.ndarray:
+    """The row that is the last of its group at or before each wanted time; -1 where none is.
 
-    `keys` are sorted, `order` their rows.
+    `rows` are groups and times, `order` sorts them by group, then time.
     """
-    at = np.searchsorted(keys, wanted, "right") - 1
-    return np.where(at >= 0, order[np.maximum(at, 0)], -1) if len(order) else at
+    if not len(order):
+        return np.full(len(wanted[0]), -1)
+    group, time = rows
+    keys, wanted_keys = paired((group[order], time[order]), wanted)
+    at = np.searchsorted(keys, wanted_keys, "right") - 1
+    found = order[np.maximum(at, 0)]
+    return np.where((at >= 0) & (group[found] == wanted[0]), found, -1)

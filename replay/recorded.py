@@ -27,6 +27,7 @@ import polars as pl
 
 from ..ingest.errors import RetimeError
 from .graph import Kind, TaskGraph, build
+from .job_clock import on_job_clock
 from .policy import ReplayJob
 
 P2P = ("send", "recv")
@@ -163,16 +164,19 @@ def _rows(
         "rank",
         pl.col("stage").fill_null(-1),
         pl.col("dp_rank").fill_null(-1),
-        offset=pl.col("clock_offset_ns").fill_null(0),
     ).unique("rank")
     k = pl.int_range(pl.len()).over("rank", "step", "name")
     at = ["rank", "step", "start_ns", "event_id"]
     rows = (
-        events.filter(pl.col("step").is_not_null())
-        .select("rank", "step", "event_id", "start_ns", "dur_ns", *text("kind", "name"))
+        on_job_clock(
+            events.filter(pl.col("step").is_not_null())
+            .select("rank", "step", "event_id", "start_ns", "dur_ns", *text("kind", "name"))
+            .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns")),
+            ranks,
+            "start_ns",
+            "end_ns",
+        )
         .join(where, on="rank")
-        .with_columns(start_ns=pl.col("start_ns") + pl.col("offset"))
-        .with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns"))
         .sort(at)
         .with_columns(k=k)
     )

@@ -1,0 +1,47 @@
+"""Times of ranks on the job's one clock: offset and drift of each rank's host."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from ..ingest.clocks import Clocks, align, untied
+
+
+def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """`frame` (with `rank`) with these columns, ns on the rank's own clock, on the job's.
+
+    As `queries/clocks.sql` has it: t + offset - drift (t - anchor), the anchor the middle of what
+    the ranks of a host recorded. A rank that `ranks` does not have keeps its times, nulls stay.
+    """
+    clocks, known = _clocks(ranks)
+    row = frame.select("rank").join(known, on="rank", how="left", maintain_order="left")["row"]
+    domain = row.fill_null(len(known)).to_numpy()
+    moved = []
+    for name in columns:
+        time = frame[name].cast(pl.Int64)
+        there = align(clocks, time.fill_null(0).to_numpy(), domain)
+        new = pl.Series(name, there, dtype=pl.Int64)
+        moved.append(pl.select(pl.when(time.is_not_null()).then(new)).to_series().alias(name))
+    return frame.with_columns(moved)
+
+
+def _clocks(ranks: pl.DataFrame) -> tuple[Clocks, pl.DataFrame]:
+    """The clock of each rank, a row each and one without a correction last; `rank` and `row`."""
+    ranks = ranks.unique("rank", keep="first", maintain_order=True)
+    host = pl.coalesce(
+        pl.format("host {}", pl.col("host").cast(pl.String)), pl.format("rank {}", "rank")
+    )
+    first, last = pl.col("start_ns").min().over(host), pl.col("end_ns").max().over(host)
+    anchor = first + (last - first) // 2
+    # A host of which nothing says when it ran has no moment for its drift to count from.
+    drift = pl.when(anchor.is_not_null()).then("clock_drift_ppm").fill_null(0.0)
+
+    def column(of: pl.Expr) -> np.ndarray:
+        return np.append(ranks.select(of).to_series().to_numpy(), 0)
+
+    offset = column(pl.col("clock_offset_ns").fill_null(0).cast(pl.Int64))
+    clocks = untied(column(anchor.fill_null(0)))._replace(
+        offset_ns=offset, rate=-1e-6 * column(drift)
+    )
+    return clocks, ranks.select("rank").with_row_index("row")
