@@ -69,6 +69,20 @@ def test_every_command_has_help_with_examples(retime, command: str) -> None:
     assert "--json" in ran.out
 
 
+def test_the_script_ingests_without_pandas(demo_job: Path, tmp_path: Path) -> None:
+    """In a process of its own: the entry point hides pandas, which pyarrow asks for."""
+    code = (
+        "import atexit, sys; from retime import cli; "
+        "atexit.register(lambda: print('pandas:', 'pandas' in sys.modules)); cli.main()"
+    )
+    command = ["ingest", str(demo_job / "rank0.json.gz"), "--job", "one", "--warehouse", "w"]
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "pandas: False" in ran.stdout
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from retime import cli; cli.run(['--help']); "
