@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import doors, terminal, units
+from . import doors, terminal, trust, units
 from .report import gather, page, save, scripts_soon
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def show(out: Console, result: dict[str, Any]) -> None:
     found = result["whatif"]
     if found["error"] is None and found["rows"]:
         out.print(
-            f"What if? (measured {units.time(found['measured_ns'], 4)} a step; the unchanged "
-            f"replay is off by {units.percent(found['fidelity_pct'] / 100)})",
+            f"What if? (measured {units.time(found['measured_ns'], 4)} a step, "
+            f"{trust.fidelity(found)})",
             style="bold",
         )
         rows = [

@@ -17,7 +17,7 @@ import polars as pl
 
 from .. import __version__
 from ..ingest.errors import UsageError
-from . import frames, plots, units, whatif
+from . import frames, plots, trust, units, whatif
 from .terminal import (
     Cells,
     cells,
@@ -462,11 +462,12 @@ def _whatif(data: Mapping[str, Any]) -> str:
     if saw:
         parts.append(
             _note(
-                f"Measured {units.time(found['measured_ns'], 4)} a step. The unchanged graph "
-                f"replays to {units.time(found['replayed_ns'], 4)}, off by "
-                f"{units.percent(found['fidelity_pct'] / 100)}: trust no difference below that."
+                f"Measured {units.time(found['measured_ns'], 4)} a step, {trust.fidelity(found)}. "
+                f"{trust.BY_CONSTRUCTION}"
             )
         )
+        if trust.path(found):
+            parts.append(_note(f"The {trust.path(found)}."))
     titles = {
         "what": "if",
         "step": "the step takes (interval)",

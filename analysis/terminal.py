@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from . import units
+from . import trust, units
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -329,11 +329,12 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
     """`retime replay`: the baseline and its fidelity, then a row a policy, then the small print."""
     steps = result.get("steps") or []
     n = len(steps) if isinstance(steps, list) else steps
-    fidelity = result.get("fidelity_pct")
     out.print(
-        f"measured {units.time(result['measured_ns'], 4)} a step (mean of {n}), replayed unchanged "
-        f"{units.time(result['replayed_ns'], 4)}: off by {_pct(fidelity)}"
+        f"measured {units.time(result['measured_ns'], 4)} a step (mean of {n}), "
+        f"{trust.fidelity(result)}"
     )
+    if trust.path(result):
+        out.print(trust.path(result), style="dim")
     rows = []
     for p in result["policies"]:
         got = p.get("recovered") or {}

@@ -30,7 +30,7 @@ def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]
 
 
 def estimates(job: Job, tries: list[tuple[str, str]]) -> dict[str, Any]:
-    """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `warnings`) and `rows`.
+    """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `critical_path`) and `rows`.
 
     `lead` names the policies about lateness, which a headline quotes. A row has the policy as
     typed, `words`, and either the entry of the replay or `error`, the sentence that says why there
@@ -53,6 +53,7 @@ def estimates(job: Job, tries: list[tuple[str, str]]) -> dict[str, Any]:
         "measured_ns": round(float(base.measured_ns.mean())),
         "replayed_ns": round(float(base.replayed_ns.mean())),
         "fidelity_pct": base.fidelity_pct,
+        "critical_path": base.path._asdict(),
     }
     for spec, words in tries:
         row = {"policy": spec, "words": words, "error": None}

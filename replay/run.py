@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ingest.errors import UsageError
-from . import engine
+from . import critical, engine
 from . import steps as timing
 from .load import load
 from .policies import resolve
@@ -21,6 +21,9 @@ DRAWS = 2_000
 
 GATE_PCT = 5.0
 """An unchanged replay further off than this makes every estimate doubtful, and says so."""
+
+UNEXPLAINED_SHARE = 0.25
+"""With more of the critical path unexplained than this, every estimate says so."""
 
 Chosen = tuple[Policy, dict[str, Any]]
 
@@ -35,6 +38,7 @@ class Baseline(NamedTuple):
     replayed_ns: np.ndarray
     """float64 [s]."""
     communication: timing.Communication
+    path: critical.CriticalPath
 
     @property
     def fidelity_pct(self) -> float:
@@ -58,10 +62,11 @@ def replay(
     values: an entry a point (of their product). `step` looks at one step only.
 
     Returns the object of DESIGN section 5, times in ns: `job`; `steps` (their numbers);
-    `measured_ns` and `replayed_ns`, means over steps; `fidelity_pct`; `warnings` about the
-    baseline; and `policies`, each with `name`, `params`, `step_ns`, `low_ns`, `high_ns` (the
-    95 % bootstrap interval over steps), `gain_pct`, `recovered` (`wait_ns`, `transfer_ns`,
-    `exposed_ns`: what a rank saves a step), `assumptions`, `warnings`.
+    `measured_ns` and `replayed_ns`, means over steps; `fidelity_pct`, and what it rests on:
+    `critical_path` (`critical.CriticalPath`); `warnings` about the baseline; and `policies`, each
+    with `name`, `params`, `step_ns`, `low_ns`, `high_ns` (the 95 % bootstrap interval over
+    steps), `gain_pct`, `recovered` (`wait_ns`, `transfer_ns`, `exposed_ns`: what a rank saves a
+    step), `assumptions`, `warnings`.
 
     Raises UsageError for an unknown policy, parameter, value or step, UnusableInput for a job
     with nothing to replay.
@@ -75,6 +80,7 @@ def replay(
         "measured_ns": _ns(base.measured_ns.mean()),
         "replayed_ns": _ns(base.replayed_ns.mean()),
         "fidelity_pct": base.fidelity_pct,
+        "critical_path": base.path._asdict(),
         "warnings": _warnings(base),
         "policies": [estimate(base, scenario) for scenario in scenarios],
     }
@@ -127,7 +133,9 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
         only = steps == step
         steps, replayed, measured = steps[only], replayed[only], measured[only]
     job = changed(job, facts={**job.facts, "measured": graph})
-    return Baseline(job, steps, measured, replayed, timing.communication(graph, start, end, steps))
+    spent = timing.communication(graph, start, end, steps)
+    path = critical.critical_path(graph, start, end, steps)
+    return Baseline(job, steps, measured, replayed, spent, path)
 
 
 def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
@@ -185,6 +193,12 @@ def _warnings(base: Baseline) -> list[str]:
         said.append(
             f"the unchanged replay is {base.fidelity_pct:.1f} % off the measured steps: "
             "estimates from it are doubtful"
+        )
+    unexplained = base.path.unexplained_share
+    if unexplained > UNEXPLAINED_SHARE:
+        said.append(
+            f"{100 * unexplained:.0f} % of the critical path is gaps that no recorded dependency "
+            "explains: a change of what they really wait for would not move them"
         )
     return said
 

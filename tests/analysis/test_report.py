@@ -140,7 +140,13 @@ def test_what_if_shows_intervals_and_reasons(small: duckdb.DuckDBPyConnection) -
     data["whatif"] = {
         "measured_ns": 1_000_000,
         "replayed_ns": 1_002_000,
-        "fidelity_pct": 0.2,
+        "fidelity_pct": 0.0,
+        "critical_path": {
+            "work_share": 0.5,
+            "host_share": 0.25,
+            "transfer_share": 0.1,
+            "unexplained_share": 0.15,
+        },
         "error": None,
         "lead": ["align-arrivals"],
         "rows": [
@@ -161,7 +167,12 @@ def test_what_if_shows_intervals_and_reasons(small: duckdb.DuckDBPyConnection) -
     }
     text = Page(report.page(data)).text
     assert "if nobody arrives late, 850 us (840 to 861), 15.0 % less." in text
-    assert "replays to 1.002 ms, off by 0.20 %" in text
+    assert (
+        "replayed unchanged 1.002 ms: off by less than 0.01 %; 15.0 % of the critical path is gaps "
+        "no recorded dependency explains, kept as measured, as is the host time between calls "
+        "(25.0 %)"
+    ) in text
+    assert "trust no difference" not in text
     assert "compute <keeps> its time" in text
     assert "as x there is no x" in text
 

@@ -127,6 +127,12 @@ def test_replay_screen() -> None:
         "measured_ns": 168_200_000,
         "replayed_ns": 168_300_000,
         "fidelity_pct": 0.06,
+        "critical_path": {
+            "work_share": 0.9,
+            "host_share": 0.0,
+            "transfer_share": 0.069,
+            "unexplained_share": 0.031,
+        },
         "policies": [
             {
                 "name": "align-arrivals",
@@ -141,13 +147,18 @@ def test_replay_screen() -> None:
             }
         ],
     }
-    out = Console(file=io.StringIO(), width=100, highlight=False)
+    out = Console(file=io.StringIO(), width=200, highlight=False)
     terminal.show_replay(out, result)
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[0] == (
-        "measured 168.2 ms a step (mean of 2), replayed unchanged 168.3 ms: off by 0.06 %"
+        "measured 168.2 ms a step (mean of 2), replayed unchanged 168.3 ms: off by 0.06 %; 3.1 % "
+        "of the critical path is gaps no recorded dependency explains, kept as measured"
     )
-    assert [line.split() for line in lines[2:4]] == [
+    assert lines[1] == (
+        "critical path: 90.0 % measured work, less than 0.01 % host time between calls, 6.9 % "
+        "communication transfer, 3.1 % unexplained gaps"
+    )
+    assert [line.split() for line in lines[3:5]] == [
         ["policy", "step", "(interval)", "gain", "wait", "transfer", "exposed"],
         ["align-arrivals:ranks=3", "160.0", "ms", "(159.0", "to", "161.5)", "4.9", "%",
          "8.00", "ms", "0", "ns", "7.00", "ms"],

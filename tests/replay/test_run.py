@@ -45,7 +45,8 @@ NEUTRAL = Policy("neutral", "nothing", "a test", (), (), lambda job: job)
 def test_the_object(tables):
     result = run.replay(job_of(tables), [HALVED])
     assert set(result) == {
-        "job", "steps", "measured_ns", "replayed_ns", "fidelity_pct", "warnings", "policies",
+        "job", "steps", "measured_ns", "replayed_ns", "fidelity_pct", "critical_path", "warnings",
+        "policies",
     }  # fmt: skip
     # Steps of 370, 470, 370, 470.
     assert result["steps"] == [0, 1, 2, 3]
