@@ -222,6 +222,13 @@ def waits_by_dim_and_op(con: DuckDBPyConnection) -> pl.DataFrame:
     )
 
 
+def paired_wait_share(by_dim_and_op: pl.DataFrame) -> float:
+    """The share of all wait that is at sends and receives, 0 where nobody waits."""
+    paired = by_dim_and_op.filter(pl.col("op").cast(pl.String).is_in(["send", "recv", "send_recv"]))
+    total = by_dim_and_op["wait_ns"].sum()
+    return paired["wait_ns"].sum() / total if total else 0.0
+
+
 def overlap_by_rank(con: DuckDBPyConnection) -> pl.DataFrame:
     """Ranks with communication, in and out of steps: under compute, exposed, and the ratio."""
     return frame(
@@ -236,6 +243,8 @@ def headline(con: DuckDBPyConnection) -> dict[str, Any]:
     """The numbers that matter first: mean step, its groups, and the rank others wait for.
 
     `scope` is "step", or "trace" where the job has no steps, or "nothing" where it has no events.
+    `paired_wait_share` is the share of all wait that is at sends and receives, where a pipeline's
+    schedule makes ranks wait that nobody holds up.
     """
     by_class = split(con)
     found = groups(by_class)
@@ -248,4 +257,5 @@ def headline(con: DuckDBPyConnection) -> dict[str, Any]:
         **{f"{g}_ns": round(ns) for g, ns in found.select("group", "mean_ns").iter_rows()},
         "classes": by_class.to_dicts(),
         "waited_for": last.head(1).to_dicts()[0] if last.height else None,
+        "paired_wait_share": paired_wait_share(waits_by_dim_and_op(con)),
     }

@@ -23,6 +23,7 @@ from .terminal import (
     cells,
     clean,
     clocks_sentence,
+    pipeline_sentence,
     straggler_sentence,
     to_json,
 )
@@ -262,7 +263,7 @@ def _headline(data: Mapping[str, Any]) -> str:
         segments.append(f'<i style="width:{share * 100:.3f}%;background:{colour}"></i>')
     out.append(f'<div class="strip" aria-hidden="true">{"".join(segments)}</div>')
     out.append(f'<div class="tiles">{"".join(tiles)}</div>')
-    out.append(f'<p class="lead">{_text(straggler_sentence(facts.get("waited_for")))}</p>')
+    out.append(f'<p class="lead">{_text(straggler_sentence(facts))}</p>')
     if data.get("stragglers"):
         out.append(f'<p class="lead">{_text(_slowdown_sentence(data["stragglers"]))}</p>')
     gain = _gain_sentence(data["whatif"])
@@ -353,6 +354,7 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
     )
     charts["waits-rank"] = plots.waits_by_rank(shown)
     charts["waits-dim"] = plots.waits_by_dim(by_dim.head(plots.MOST_BARS))
+    pipeline = pipeline_sentence(data["facts"])
     columns = {
         "participations": "participations",
         "wait_ns": "wait",
@@ -381,7 +383,7 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
         ),
         alone,
         late,
-        _pipeline_note(by_dim),
+        _note(pipeline) if pipeline else "",
         "<h3>By rank</h3>",
         said,
         _chart("waits-rank", "wait and transfer by rank"),
@@ -393,17 +395,6 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
             {"dim": "dimension", "op": "operation", **columns},
             fold="The numbers",
         ),
-    )
-
-
-def _pipeline_note(by_dim: pl.DataFrame) -> str:
-    """Says so where most of the wait is at sends and receives."""
-    paired = by_dim.filter(pl.col("op").is_in(["send", "recv", "send_recv"]))["wait_ns"].sum()
-    if paired * 2 <= by_dim["wait_ns"].sum() or not paired:
-        return ""
-    return _note(
-        "Most of this wait is at sends and receives. In a pipeline part of it is the schedule "
-        "itself, so being last there is no fault: retime stragglers separates the two."
     )
 
 

@@ -235,8 +235,30 @@ def show_split(out: Console, classes: Sequence[Mapping[str, Any]], *, zero: bool
         out.print(line, soft_wrap=True)
 
 
-def straggler_sentence(last: Mapping[str, Any] | None) -> str:
-    """Who the others wait for, in one sentence; says so where nobody is."""
+def mostly_paired(facts: Mapping[str, Any]) -> bool:
+    """Is most of the wait at sends and receives? Being last there is no sign of a slow rank."""
+    return (facts.get("paired_wait_share") or 0.0) > 0.5
+
+
+def pipeline_sentence(facts: Mapping[str, Any]) -> str:
+    """Says so where most of the wait is at sends and receives; else empty."""
+    if not mostly_paired(facts):
+        return ""
+    return (
+        f"Most of the wait ({units.percent(facts['paired_wait_share'])}) is at sends and receives. "
+        "In a pipeline part of it is the schedule itself, so being last there is no fault: retime "
+        "stragglers separates the two."
+    )
+
+
+def straggler_sentence(facts: Mapping[str, Any]) -> str:
+    """Who the others wait for, from `Job.show()`; says so where nobody is, or nobody can tell."""
+    last = facts.get("waited_for")
+    if last is not None and mostly_paired(facts):
+        return (
+            f"{pipeline_sentence(facts)} Rank {last['rank']} was last at the greatest cost, which "
+            "does not make it the straggler."
+        )
     if last is None:
         return (
             "No collective was seen on two ranks with comparable clocks: who waits for whom is "
@@ -322,7 +344,7 @@ def show_headline(out: Console, facts: Mapping[str, Any]) -> None:
         )
         show_split(out, facts["classes"])
     out.print()
-    out.print(straggler_sentence(facts.get("waited_for")))
+    out.print(straggler_sentence(facts))
 
 
 def show_replay(out: Console, result: Mapping[str, Any]) -> None:

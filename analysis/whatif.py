@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..ingest.errors import RetimeError
+from .terminal import mostly_paired
 
 if TYPE_CHECKING:
     from .doors import Job
@@ -20,7 +21,9 @@ def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]
     last = facts.get("waited_for")
     if last is not None:
         out.append(("align-arrivals", "nobody arrives late"))
-        out.append((f"align-arrivals:ranks={last['rank']}", f"rank {last['rank']} is not late"))
+        if not mostly_paired(facts):
+            rank = last["rank"]
+            out.append((f"align-arrivals:ranks={rank}", f"rank {rank} is not late"))
     if facts.get("framework") == "recorded":
         out.append(("align-arrivals:to=ideal", "every operation at its ideal"))
     elif "all_reduce" in ops:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import duckdb
+import polars as pl
 import pytest
 from retime.analysis import frames
 
@@ -42,6 +43,13 @@ def test_headline(small: duckdb.DuckDBPyConnection) -> None:
     assert (found["scope"], found["step_ns"]) == ("step", 1000)
     last = found["waited_for"]
     assert (last["rank"], last["times_last"], last["wait_caused_ns"]) == (1, 1, 300)
+    assert found["paired_wait_share"] == 0
+
+
+def test_the_share_of_wait_at_sends_and_receives() -> None:
+    waits = pl.DataFrame({"op": ["recv", "all_reduce", "send", None], "wait_ns": [50, 30, 10, 10]})
+    assert frames.paired_wait_share(waits) == 0.6
+    assert frames.paired_wait_share(waits.clear()) == 0
 
 
 def test_waits(small: duckdb.DuckDBPyConnection) -> None:

@@ -164,3 +164,26 @@ def test_replay_screen() -> None:
          "8.00", "ms", "0", "ns", "7.00", "ms"],
     ]  # fmt: skip
     assert lines[-2:] == ["assumes: compute keeps its time", "warning: few steps"]
+
+
+LAST = {
+    "rank": 3, "host": None, "times_last": 5, "collectives": 9, "wait_caused_ns": 7_000_000,
+    "wait_share": 0.5,
+}  # fmt: skip
+
+
+def test_nobody_is_blamed_for_a_pipelines_schedule() -> None:
+    said = terminal.straggler_sentence({"waited_for": LAST, "paired_wait_share": 0.8})
+    assert said == (
+        "Most of the wait (80.0 %) is at sends and receives. In a pipeline part of it is the "
+        "schedule itself, so being last there is no fault: retime stragglers separates the two. "
+        "Rank 3 was last at the greatest cost, which does not make it the straggler."
+    )
+
+
+def test_the_rank_that_others_wait_for_is_named() -> None:
+    said = terminal.straggler_sentence({"waited_for": LAST, "paired_wait_share": 0.2})
+    assert said.startswith("The others wait for rank 3: it was last to start in 5 of 9 collectives")
+    assert terminal.pipeline_sentence({"paired_wait_share": 0.2}) == ""
+    nobody = terminal.straggler_sentence({"waited_for": None, "paired_wait_share": 0.0})
+    assert "who waits for whom is not known" in nobody
