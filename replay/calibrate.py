@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from ..ingest.errors import UsageError
 from . import models
 from .graph import Kind, TaskGraph
 
@@ -16,8 +17,15 @@ DEFAULT_ALPHA_NS = 1_000.0
 SPREAD = 4
 """Sizes must differ by this factor for alpha and bandwidth to be told apart."""
 
+FASTEST_BYTES_PER_S = 1e14
+"""No link carries 100 TB/s: a fit beyond it has found no cost of bytes."""
+
 _HUBER = 1.345
 """In robust standard deviations: 95 % efficient where errors are normal (Huber 1964)."""
+
+
+class NoFit(UsageError):
+    """What the collectives took cannot be told as alpha and bandwidth; says why."""
 
 
 class Fit(NamedTuple):
@@ -107,7 +115,8 @@ def fit(
     Huber's regression of transfer_ns on bytes, of relative errors, so that small collectives fix
     alpha and large ones bandwidth; neither is negative. A value that is given is kept. Where
     sizes spread by less than SPREAD, alpha is assumed to be DEFAULT_ALPHA_NS (at most half of
-    the shortest transfer) and only bandwidth is fitted. Raises models.NoModel.
+    the shortest transfer) and only bandwidth is fitted. Raises models.NoModel, and NoFit where
+    a value that is given, or the best fit, would need a negative time a message or a byte.
     """
     op, n = rows["op"][0], int(rows["n"][0])
     form = models.form(op, algo)
@@ -118,24 +127,26 @@ def fit(
     low, high = (int(size.min()), int(size.max())) if len(size) else (0, 0)
     given = alpha_ns is not None or bandwidth_bytes_per_s is not None
     separated = high >= SPREAD * low > 0 and not given
-    alpha_error = bandwidth_error = 0.0
+    alpha_error = slope_error = 0.0
     if alpha_ns is not None and bandwidth_bytes_per_s is not None:
         alpha, slope = alpha_ns, 1e9 / bandwidth_bytes_per_s
     elif not len(size) or p == 0:
-        raise models.NoModel(
-            f"no {op} on {rows['comm'][0] if len(rows) else '?'} has both a size and a transfer "
-            "time to fit alpha and bandwidth to: give both as parameters"
-        )
+        raise NoFit("none has both a size and a transfer time: give alpha and bandwidth")
     elif bandwidth_bytes_per_s is not None:
         slope = 1e9 / bandwidth_bytes_per_s
-        alpha = max(0.0, float(np.median(took - q * size * slope)) / p)
+        alpha = float(np.median(took - q * size * slope)) / p
+        if alpha < 0:
+            raise NoFit("they took less than their bytes would at the bandwidth that is given")
     elif separated:
-        (alpha, slope), (alpha_error, slope_error) = _huber(p, q * size, took)
-        bandwidth_error = 1e9 * slope_error / slope**2 if slope > 0 else 0.0
+        (alpha, slope), (alpha_error, slope_error) = _line(p, q * size, took)
     else:
         assumed = min(DEFAULT_ALPHA_NS, float(took.min()) / p / 2)
         alpha = assumed if alpha_ns is None else alpha_ns
-        slope = max(0.0, float(np.median((took - p * alpha) / (q * size))))
+        slope = float(np.median((took - p * alpha) / (q * size)))
+        if slope < 0:
+            raise NoFit("they took less than their messages would at the alpha that is given")
+    if slope <= 1e9 / FASTEST_BYTES_PER_S or slope_error > slope:
+        raise NoFit("larger ones took no longer: nothing tells what a byte costs")
     return Fit(
         comm=rows["comm"][0] if len(rows) else "?",
         op=op,
@@ -143,8 +154,8 @@ def fit(
         n=n,
         alpha_ns=float(alpha),
         alpha_error_ns=alpha_error,
-        bandwidth_bytes_per_s=1e9 / slope if slope > 0 else float("inf"),
-        bandwidth_error_bytes_per_s=bandwidth_error,
+        bandwidth_bytes_per_s=1e9 / slope,
+        bandwidth_error_bytes_per_s=1e9 * slope_error / slope**2,
         instances=len(rows),
         min_bytes=low,
         max_bytes=high,
@@ -152,30 +163,40 @@ def fit(
     )
 
 
-def _huber(p: float, x: np.ndarray, took: np.ndarray) -> tuple[tuple, tuple]:
-    """alpha and ns a byte of took = p*alpha + slope*x, and their standard errors."""
+def _line(p: float, x: np.ndarray, took: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """alpha and ns a byte of took = p*alpha + slope*x, and their standard errors, [2] each.
+
+    One that comes out negative, but not by two standard errors, is taken to be 0.
+    """
     design = np.column_stack([p / took, x / took])
-    free = np.array([True, True])
-    values, weight = np.zeros(2), np.ones(len(took))
-    sigma = 1.0
-    covariance = np.zeros((2, 2))
+    values, errors = _huber(design)
+    if (values >= 0).all():
+        return values, errors
+    if (values < -2 * errors).any():
+        what = "a message" if values[0] < 0 else "a byte"
+        raise NoFit(f"the times do not grow with size as a line does ({what} would take less than "
+                    "no time)")  # fmt: skip
+    # At most one can be: the times are positive, so is what the other alone makes of them.
+    kept = values > 0
+    values, errors = np.zeros(2), np.zeros(2)
+    (values[kept], errors[kept]) = _huber(design[:, kept])
+    return values, errors
+
+
+def _huber(design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients that bring the rows of `design` [n, k] to 1, and standard errors, [k] each."""
+    k = design.shape[1]
+    values, weight = np.zeros(k), np.ones(len(design))
+    covariance = np.zeros((k, k))
     for _ in range(60):
-        a = design[:, free]
-        normal = (a * weight[:, None]).T @ a
-        step = np.zeros(2)
-        step[free] = np.linalg.lstsq(normal, a.T @ weight, rcond=None)[0]
-        if (step < 0).any():
-            # At most one can be: the other alone fits positive times with a positive value.
-            free = step >= 0
-            continue
+        normal = (design * weight[:, None]).T @ design
+        step = np.linalg.lstsq(normal, design.T @ weight, rcond=None)[0]
         residual = design @ step - 1.0
         sigma = max(1.4826 * float(np.median(np.abs(residual))), 1e-9)
-        covariance = np.zeros((2, 2))
-        covariance[np.ix_(free, free)] = np.linalg.pinv(normal) * sigma**2
+        covariance = np.linalg.pinv(normal) * sigma**2
         done = np.allclose(step, values, rtol=1e-9, atol=0)
         values = step
         weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
         if done:
             break
-    errors = np.sqrt(np.diag(covariance))
-    return (float(values[0]), float(values[1])), (float(errors[0]), float(errors[1]))
+    return values, np.sqrt(np.diag(covariance))

@@ -34,16 +34,18 @@ def apply(
     graph = job.graph
     rows = calibrate.instances(job.facts.get("measured", graph))
     chosen = rows.filter(pl.col("op").is_in(ops))
-    partial = int((chosen["seen"] < chosen["n"]).sum())
-    if partial:
-        said = (
-            f"{partial} of {len(chosen)} {'/'.join(ops)} were not seen on all their ranks: waiting "
-            "for the others counts as their transfer, and the fit and the estimate with it"
-        )
-        job = job.note(warnings=(said,))
     if not len(chosen):
         have = ", ".join(sorted(set(rows["op"]))) or "no collectives"
         return job.note(warnings=(f"the job has no {' or '.join(ops)}: it has {have}",))
+    whole = chosen.filter(pl.col("seen") >= pl.col("n"))
+    if len(whole) < len(chosen):
+        said = (
+            f"{len(chosen) - len(whole)} of {len(chosen)} {'/'.join(ops)} were not seen on all "
+            "their ranks: how much of their time is waiting for the others is not known, so they "
+            "are left as measured"
+        )
+        job = job.note(warnings=(said,))
+    chosen = whole
     old = more["from"]
     if old == "auto":
         unknown = int((chosen["algo"] == "?").sum())
@@ -83,7 +85,11 @@ def _group(job, rows, algo, alpha, bandwidth, ratio) -> ReplayJob:
         job = job.note(warnings=(said,))
     if not len(sized):
         return job
-    found = calibrate.fit(sized, old, alpha_ns=alpha, bandwidth_bytes_per_s=bandwidth)
+    try:
+        found = calibrate.fit(sized, old, alpha_ns=alpha, bandwidth_bytes_per_s=bandwidth)
+    except calibrate.NoFit as e:
+        said = f"{label}: no fit of alpha and bandwidth is possible, left as measured: {e}"
+        return job.note(warnings=(said,))
     size = sized["bytes"].to_numpy()
     cost = [
         models.time_ns(op, a, n, size, found.alpha_ns, found.bandwidth_bytes_per_s)

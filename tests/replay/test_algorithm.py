@@ -15,8 +15,8 @@ N = 8
 SIZES = (10 << 10, 1 << 20, 80 << 20)
 
 
-def ring_job(tables, sizes=SIZES, *, op="all_reduce", steps=4, ranks=2, noise=None, **more):
-    """Ranks of a group of 8 (two are enough to see) that ran rings of known cost."""
+def ring_job(tables, sizes=SIZES, *, op="all_reduce", steps=4, ranks=N, noise=None, **more):
+    """Ranks of a group of 8 that ran rings of known cost."""
     seen = {"group_size": N, **more}
     at = 0.0
     for step in range(steps):
@@ -74,20 +74,54 @@ def test_errors_of_the_fit_cover_the_truth(tables):
     assert abs(fit.bandwidth_bytes_per_s - BANDWIDTH) < 3 * fit.bandwidth_error_bytes_per_s
 
 
-def test_alpha_is_never_negative():
-    # Superlinear times: the line through them starts below zero.
-    rows = pl.DataFrame(
+def rows_of(sizes, times_ns):
+    """Rings of two ranks: a time is 2 alpha and the size once over the link."""
+    k = len(sizes)
+    return pl.DataFrame(
         {
-            "comm": ["c"] * 3,
-            "op": ["all_reduce"] * 3,
-            "n": [2] * 3,
-            "bytes": [100_000, 1_000_000, 10_000_000],
-            "transfer_ns": [1_000.0, 20_000.0, 400_000.0],
+            "comm": ["c"] * k,
+            "op": ["all_reduce"] * k,
+            "n": [2] * k,
+            "bytes": sizes,
+            "transfer_ns": [float(t) for t in times_ns],
         }
     )
-    fit = calibrate.fit(rows, "ring")
+
+
+def test_alpha_is_not_negative_where_noise_would_make_it_so():
+    # 1 ns a byte, some more, some less; the line through them starts just below zero.
+    sizes = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000]
+    times = [s * f for s, f in zip(sizes, [0.97, 1.0, 1.3, 0.8, 1.1, 1.0], strict=True)]
+    fit = calibrate.fit(rows_of(sizes, times), "ring")
     assert fit.alpha_ns == 0
-    assert 0 < fit.bandwidth_bytes_per_s < float("inf")
+    assert fit.bandwidth_bytes_per_s == pytest.approx(1e9, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times", "given", "why"),
+    [
+        # 5 ns a byte less 4 us.
+        ([1_000, 2_000, 4_000, 8_000], [1_000, 6_000, 16_000, 36_000], {}, "a message would take"),
+        # The larger, the quicker.
+        ([1_000, 2_000, 4_000, 8_000], [8_000, 7_000, 5_000, 1_000], {}, "a byte would take"),
+        ([1_000, 2_000, 4_000, 8_000], [5_000] * 4, {}, "larger ones took no longer"),
+        ([1_000], [1_000], {"alpha_ns": 5_000.0}, "their messages"),
+        ([1_000], [1_000], {"bandwidth_bytes_per_s": 1e8}, "their bytes"),
+        ([0], [1_000], {}, "none has both"),
+    ],
+)
+def test_no_fit_where_none_is_possible(sizes, times, given, why):
+    with pytest.raises(calibrate.NoFit, match=why):
+        calibrate.fit(rows_of(sizes, times), "ring", **given)
+
+
+def test_collectives_that_cannot_be_fitted_are_left(tables):
+    # Each of a size takes a tenth of what the smaller one did.
+    quicker = np.tile([1.0, 0.1, 1e-4], 4)
+    job = ring_job(tables, noise=quicker)
+    after = applied(job, "algorithm")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("no fit of alpha and bandwidth is possible" in w for w in after.warnings)
 
 
 @pytest.mark.parametrize(
@@ -152,11 +186,19 @@ def test_collectives_without_a_size_are_left(tables):
     assert any("have no size: left as measured" in w for w in after.warnings)
 
 
-def test_collectives_seen_on_some_ranks_are_doubtful(tables):
-    assert any("not seen on all" in w for w in applied(ring_job(tables), "algorithm").warnings)
-    tables = type(tables)()
-    whole = applied(ring_job(tables, ranks=N), "algorithm")
+def test_collectives_seen_on_some_ranks_are_left(tables):
+    job = ring_job(tables, ranks=2)
+    after = applied(job, "algorithm")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("12 of 12 all_reduce were not seen on all their ranks" in w for w in after.warnings)
+    whole = applied(ring_job(type(tables)()), "algorithm")
     assert not any("not seen on all" in w for w in whole.warnings)
+
+
+def test_a_rank_alone_gets_no_estimate(tables):
+    (entry,) = run.replay(ring_job(tables, ranks=1), ["algorithm"])["policies"]
+    assert entry["gain_pct"] == 0
+    assert any("left as measured" in w for w in entry["warnings"])
 
 
 def test_a_job_without_the_operation_says_what_it_has(tables):
