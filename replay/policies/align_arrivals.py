@@ -2,11 +2,12 @@
 
 At a collective whose participants arrive at s_r, wait_r = max s - s_r. A factor f moves each
 arrival to med + f (s_r - med): f = 0 aligns, f = 1 changes nothing. What moves is the cause, not
-the collective: a late rank's own work (computations, launch delays) since its last collective of
-the same communicator shrinks by at most what it has above the median of the participants, so
-lateness that was caught from another rank goes only when its own cause does. Closest-knit
-communicators (most collectives) come first, the job is replayed after each, and all of it is
-repeated until no rank is late by work of its own. The factor scales what was shed so.
+the collective: of what a late rank's arrival waited for since its last collective of the same
+communicator (`arrivals`), its own work (computations, launch delays) shrinks by at most what it
+has above the median of the participants, so lateness that was caught from another rank goes only
+when its own cause does. Closest-knit communicators (most collectives) come first, the job is
+replayed after each, and all of it is repeated until no rank is late by work of its own: a chain
+beside the first may then be what holds the rank up. The factor scales what was shed so.
 
 `to=ideal` moves every selected operation to its ideal instead (`ideal`), which on the graph
 without launch delays gives the straggler study's S.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import engine, ideal
+from ..arrivals import waited_for
 from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, integers, words
 
@@ -142,18 +144,10 @@ class _Layer:
         of_op: np.ndarray,
         cause: str,
     ):
-        start, end = engine.replay(graph)
         self.arrive, self.instance = _arrivals(graph, comms)
         self.chosen = chosen[self.arrive]
-        work = of_op & np.isin(graph.kind, ideal.WORK) & (cause != "launch")
-        delays = of_op & (graph.rank >= 0) & (cause != "compute")
-        tasks = np.concatenate([np.flatnonzero(work), np.flatnonzero(delays)])
-        is_gap = np.arange(len(tasks)) >= np.count_nonzero(work)
-        # A piece of work counts for the first arrival of its rank that it was over by.
-        over_by = np.where(is_gap, start[tasks], end[tasks])
-        window = _first_at_or_after(graph, tasks, over_by, self.arrive, end[self.arrive])
-        counted = window >= 0
-        self.tasks, self.is_gap, self.window = tasks[counted], is_gap[counted], window[counted]
+        self.is_work = of_op & np.isin(graph.kind, ideal.WORK) & (cause != "launch")
+        self.is_delay = of_op & (graph.rank >= 0) & (cause != "compute")
         # The median is that of the job as it was: with every round's own, a pair would not meet
         # in the middle but at the faster one.
         self.usual: np.ndarray | None = None
@@ -164,8 +158,13 @@ class _Layer:
         _, end = engine.replay(graph)
         at = end[self.arrive]
         late = at - ideal.median_of_like(self.instance, at)
-        amount = np.where(self.is_gap, graph.gap_ns[self.tasks], graph.dur_ns[self.tasks])
-        total = np.bincount(self.window, amount, len(self.arrive)).astype(np.int64)
+        window = waited_for(graph, end, self.arrive)
+        counted = window >= 0
+        work = np.flatnonzero(counted & self.is_work)
+        delays = np.flatnonzero(counted & self.is_delay)
+        window = window[np.concatenate([work, delays])]
+        amount = np.concatenate([graph.dur_ns[work], graph.gap_ns[delays]])
+        total = np.bincount(window, amount, len(self.arrive)).astype(np.int64)
         if self.usual is None:
             self.usual = ideal.median_of_like(self.instance, total)
             early = np.minimum(self.usual - total, -late)
@@ -173,35 +172,11 @@ class _Layer:
         excess = total - self.usual
         shift = np.where(self.chosen, np.maximum(np.minimum(excess, late), 0), 0)
         share = shift / np.maximum(total, 1)
-        less = np.rint(amount * share[self.window]).astype(np.int64)
+        less = np.rint(amount * share[window]).astype(np.int64)
         gap, dur = graph.gap_ns.copy(), graph.dur_ns.copy()
-        gap[self.tasks[self.is_gap]] -= less[self.is_gap]
-        dur[self.tasks[~self.is_gap]] -= less[~self.is_gap]
+        dur[work] -= less[: len(work)]
+        gap[delays] -= less[len(work) :]
         return graph.with_(gap_ns=gap, dur_ns=dur), int(less.sum())
-
-
-def _first_at_or_after(
-    graph: TaskGraph, tasks: np.ndarray, when: np.ndarray, arrive: np.ndarray, at: np.ndarray
-) -> np.ndarray:
-    """Position in `arrive` of the first arrival of each task's rank at or after `when`, or -1.
-
-    Where steps do not depend on each other, the arrival must be of the task's own step.
-    """
-    owner = np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))
-    chained = bool((graph.step[graph.pred] != graph.step[owner]).any())
-    lane = np.stack([graph.rank, np.zeros(graph.n) if chained else graph.step])
-    _, lane = np.unique(lane, axis=1, return_inverse=True)
-    lane = lane.reshape(-1)
-    # Times as ordinals, so that lane and time fit one key whatever the clock's origin.
-    instants, ordinal = np.unique(np.concatenate([at, when]), return_inverse=True)
-    key = lane[np.concatenate([arrive, tasks])] * len(instants) + ordinal.reshape(-1)
-    key_at, key_when = key[: len(arrive)], key[len(arrive) :]
-    order = np.argsort(key_at, kind="stable")
-    found = np.searchsorted(key_at[order], key_when)
-    there = found < len(arrive)
-    position = order[np.where(there, found, 0)]
-    there &= lane[arrive[position]] == lane[tasks]
-    return np.where(there, position, -1)
 
 
 def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGraph:
@@ -218,31 +193,6 @@ def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGr
         held = np.rint(layer.early * (1 - factor)).astype(np.int64)
         gap[layer.arrive] += np.minimum(held, ready[layer.instance] - at)
     return graph.with_(gap_ns=gap)
-
-
-def expected_maximum(n: int) -> float:
-    """E_n: the mean of the largest of n independent standard normal values.
-
-    With arrivals of standard deviation sigma, the mean wait of a rank is sigma E_n. Integrates
-    x n phi(x) Phi(x)^(n-1) numerically.
-    """
-    x = np.linspace(-10.0, 10.0, 40_001)
-    phi = np.exp(-x * x / 2) / np.sqrt(2 * np.pi)
-    cumulative = np.concatenate([[0.0], np.cumsum((phi[1:] + phi[:-1]) / 2)]) * (x[1] - x[0])
-    return float(np.trapezoid(x * n * phi * cumulative ** (n - 1), x))
-
-
-def useful_bandwidth(
-    moved_bytes: float, *, latency_ns: float, wait_ns: float, worth: float = 0.05
-) -> float:
-    """B*, bytes/s: beyond it, doubling the bandwidth saves less than `worth` of the collective.
-
-    T = latency + moved / B + wait; half of moved / B saved is `worth` of T at
-    B* = moved (1/2 - worth) / (worth (latency + wait)). `worth` must be under 1/2.
-    """
-    if not 0 < worth < 0.5:
-        raise ValueError(f"worth is {worth}, expected a share between 0 and 1/2")
-    return moved_bytes * (0.5 - worth) / (worth * (latency_ns + wait_ns) * 1e-9)
 
 
 POLICY = Policy(

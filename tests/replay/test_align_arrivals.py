@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.replay import engine
 from retime.replay.graph import Kind, build
+from retime.replay.lateness import expected_maximum, useful_bandwidth
 from retime.replay.policies import align_arrivals
-from retime.replay.policies.align_arrivals import POLICY, expected_maximum, useful_bandwidth
+from retime.replay.policies.align_arrivals import POLICY
 from retime.replay.policy import BadParam, ReplayJob
 
 US = 1_000
