@@ -32,8 +32,7 @@ Where = Annotated[
     typer.Option(
         "--warehouse",
         metavar="URL",
-        help="Where the jobs are: a folder or an object store (default: $RETIME_WAREHOUSE, "
-        "else ./warehouse).",
+        help="Folder of the jobs (default: $RETIME_WAREHOUSE, else ./warehouse).",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
@@ -81,8 +80,9 @@ def demo(
     with tracking.progress() as progress:
         result = doors.demo(folder, progress=progress)
     if json:
-        return _json(result)
-    bundled.show(terminal.console(), result)
+        _json(result)
+    else:
+        bundled.show(terminal.console(), result)
     raise typer.Exit(result["exit_code"])
 
 

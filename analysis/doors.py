@@ -315,17 +315,21 @@ _IN_USE: WeakKeyDictionary[DuckDBPyConnection, Any] = WeakKeyDictionary()
 
 
 def _confine(con: DuckDBPyConnection, snapshots: list[Snapshot]) -> None:
-    """Lets a connection read the folders of its files and nothing else, for good.
+    """Lets a connection read its files and nothing else, for good.
+
+    DuckDB allows writing where it allows reading: an ordinary COPY fails for want of its temporary
+    file, one that is told to do without and names a part of the warehouse does not.
 
     Object stores are left open: their reader needs the network.
     """
+    from ..queries.loader import pattern
     from .query import literal
 
     _IN_USE[con] = snapshots
     paths = [p for s in snapshots for of_table in s.files.values() for p in of_table]
     if any("://" in p for p in paths):
         return
-    folders = sorted({os.path.join(os.path.dirname(p), "") for p in paths})
-    con.execute(f"SET allowed_directories = [{', '.join(map(literal, folders))}]")
+    allowed = sorted({*paths, *map(pattern, paths)})
+    con.execute(f"SET allowed_paths = [{', '.join(map(literal, allowed))}]")
     con.execute("SET enable_external_access = false")
     con.execute("SET lock_configuration = true")

@@ -13,8 +13,13 @@ from ..ingest.errors import UsageError
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-READ_ONLY = {"SELECT", "EXPLAIN"}
-"""Kinds of statement that may run (DESCRIBE, SHOW, SUMMARIZE, FROM and VALUES are SELECTs)."""
+READ_ONLY = {"SELECT"}
+"""Kinds of statement that may run or be explained (DESCRIBE, SHOW, FROM, VALUES are SELECTs)."""
+
+_EXPLAIN = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*EXPLAIN(?:\s+ANALYZE\b|\s*\([^()]*\))?", re.IGNORECASE | re.DOTALL
+)
+"""The words before what is explained, which EXPLAIN ANALYZE runs."""
 
 INT64 = (-(2**63), 2**63 - 1)
 
@@ -40,6 +45,8 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
             else f"{len(statements)} statements were given: one query at a time"
         )
     kind = statements[0].type.name
+    if kind == "EXPLAIN":
+        kind = _explained(con, query)
     if kind not in READ_ONLY:
         raise BadQuery(f"only queries may run here, and this is {kind}: write a SELECT")
     try:
@@ -47,6 +54,16 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
         return frame(relation)
     except duckdb.Error as e:
         raise BadQuery(sentence(e)) from e
+
+
+def _explained(con: DuckDBPyConnection, query: str) -> str:
+    """The kind of the statement behind EXPLAIN; EXPLAIN itself where that cannot be told."""
+    m = _EXPLAIN.match(query)
+    try:
+        inner = con.extract_statements(query[m.end() :]) if m else []
+    except duckdb.Error:
+        inner = []
+    return inner[0].type.name if len(inner) == 1 else "EXPLAIN"
 
 
 def frame(relation: DuckDBPyRelation) -> pl.DataFrame:

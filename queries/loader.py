@@ -156,13 +156,19 @@ def _view(table: Table, by_job: Mapping[str, Sequence[str]]) -> str:
     columns = ", ".join(f"{_name(c.name)}::{sql_type(c.type)} AS {c.name}" for c in table.columns)
     parts = [
         f"SELECT {_text(job)} AS job, {columns} "
-        f"FROM read_parquet([{', '.join(map(_text, paths))}], hive_partitioning = false)"
+        f"FROM read_parquet([{', '.join(_text(pattern(p)) for p in paths)}], "
+        "hive_partitioning = false)"
         for job, paths in by_job.items()
     ]
     if not parts:
         nulls = ", ".join(f"NULL::{sql_type(c.type)} AS {c.name}" for c in table.columns)
         parts = [f"SELECT NULL::VARCHAR AS job, {nulls} WHERE false"]
     return f"CREATE OR REPLACE VIEW {table.name} AS {' UNION ALL '.join(parts)}"
+
+
+def pattern(path: str) -> str:
+    """The pattern that means just this path: DuckDB takes every path to read for a pattern."""
+    return re.sub(r"[*?\[]", r"[\g<0>]", path)
 
 
 def sql_type(t: pa.DataType) -> str:

@@ -60,7 +60,7 @@ def read(
     """Rows of one table from its Parquet files; an empty frame where it has none."""
     paths = [str(p) for p in files.get(table) or ()]
     if paths:
-        rows = pl.scan_parquet(paths, hive_partitioning=False)
+        rows = pl.scan_parquet(paths, hive_partitioning=False, glob=False)
     else:
         empty = pl.from_arrow(TABLES[table].schema.empty_table())
         assert isinstance(empty, pl.DataFrame)

@@ -44,7 +44,9 @@ def load(files: Mapping[str, Sequence[str]], *, job: str = "", launches: bool = 
     """The replay job of a snapshot's Parquet files by table (`events`, `collectives`, `ranks`)."""
 
     def table(name: str) -> pl.DataFrame:
-        return pl.concat([pl.read_parquet(f, hive_partitioning=False) for f in files[name]])
+        return pl.concat(
+            [pl.read_parquet(f, hive_partitioning=False, glob=False) for f in files[name]]
+        )
 
     ranks = table("ranks")
     graph, warnings = graph_of(table("events"), table("collectives"), ranks, launches=launches)

@@ -204,6 +204,8 @@ def test_sql_says_how_many_rows_it_left_out(retime, warehouse: Path) -> None:
         ("COPY (SELECT 1) TO 'x.csv'", "only queries may run here"),
         ("ATTACH 'x.db'", "only queries may run here"),
         ("SET threads = 1", "only queries may run here"),
+        ("EXPLAIN ANALYZE COPY (SELECT 1) TO 'x.csv'", "this is COPY"),
+        ("/* a */ explain (ANALYZE) CREATE TABLE x (a INT)", "this is CREATE"),
         ("FROM read_csv('/etc/passwd')", "disabled by configuration"),
         ("SELECT 1/0 + 'a'", "cannot run"),
     ],

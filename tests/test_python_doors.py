@@ -128,6 +128,26 @@ def test_connections_read_the_warehouse_and_nothing_else(
         con.execute("SET enable_external_access = true")
 
 
+def test_a_connection_does_not_write_into_the_warehouse(wh: retime.Warehouse) -> None:
+    store = wh.store.snapshot("two")
+    part = Path(next(iter(store.files["events"])))
+    before = part.read_bytes()
+    con = wh.connect()
+    for target in (part, part.with_name("more.parquet")):
+        with pytest.raises(duckdb.PermissionException):
+            con.execute(f"COPY (SELECT 1 AS a) TO '{target}' (FORMAT parquet)")
+    assert part.read_bytes() == before
+    assert not part.with_name("more.parquet").exists()
+
+
+def test_a_warehouse_may_be_named_like_a_pattern(tmp_path: Path, demo_job: Path) -> None:
+    (tmp_path / "wx1").mkdir()
+    wh = retime.open(tmp_path / "w[x]*?")
+    wh.ingest([demo_job / "rank0.json.gz"], job="one")
+    assert wh.sql("SELECT count(*) AS n FROM collectives")["n"].to_list() == [76]
+    assert retime.replay(wh.job("one"))["measured_ns"] > 0
+
+
 def test_connect_is_short_for_open(wh: retime.Warehouse) -> None:
     assert retime.connect(wh.url).sql("SELECT count(*) FROM ranks").fetchall() == [(2,)]
 
