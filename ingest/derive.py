@@ -65,8 +65,9 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
         t: _rows(t, [job_folder / p.file for m in manifests for p in _parts(m, t)])
         for t in ("collectives", "ranks", "comms", "steps")
     }
+    views["ranks"], twice = _one_row_a_rank(views["ranks"])
     resolved = resolve(**views)
-    problems = [*_contradictions(manifests), *resolved.problems]
+    problems = [*_contradictions(manifests), *twice, *resolved.problems]
     tables = {
         "jobs": pa.Table.from_batches([_job_row(manifests, views["ranks"], resolved.clocks)]),
         "ranks": resolved.ranks,
@@ -115,6 +116,17 @@ def _rows(table: str, paths: list[Path]) -> pa.Table:
     if not read:
         return schema.empty_table()
     return pa.concat_tables(read).unify_dictionaries().combine_chunks()
+
+
+def _one_row_a_rank(ranks: pa.Table) -> tuple[pa.Table, list[Problem]]:
+    """The first row of each rank: a second one would double whatever is joined to it."""
+    at = ranks["rank"].to_numpy()
+    _, first = np.unique(at, return_index=True)
+    if len(first) == len(at):
+        return ranks, []
+    spare = np.delete(np.arange(len(at)), first)
+    told = f"rank {at[spare[0]]} is described more than once; the first description counts"
+    return ranks.take(np.sort(first)), [Problem("rank_twice", told, count=len(spare))]
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:

@@ -248,12 +248,12 @@ def _already(
 
 def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
     """Raises RankClash for what can be told before parsing: against the job, then in the call."""
-    first: dict[tuple[str, int], Source] = {}
+    first: dict[int, Source] = {}
     for c in todo:
         if c.rank is None:
             continue
-        staging.check_clash(folder, c.source.name, c.format, [c.rank], present)
-        other = first.setdefault((c.format, c.rank), c.source)
+        staging.check_clash(folder, c.source.name, [c.rank], present)
+        other = first.setdefault(c.rank, c.source)
         if other is not c.source and (
             other.size_bytes != c.source.size_bytes or other.sha256 != c.source.sha256
         ):

@@ -117,7 +117,8 @@ def locked(job_folder: Path, name: str = COMMIT_LOCK) -> Iterator[bool]:
     """Holds one of the job's locks; gives False where the file system has no locks.
 
     The lock goes with the process, however that ends. Without locks two processes that bring
-    different traces of one rank in the same instant may both be taken; nothing else depends on it.
+    different traces of one rank in the same instant may both be taken, and `readable_manifests`
+    leaves the later one out; nothing else depends on it.
     """
     fd, held = _take_lock(job_folder / INCOMING / name)
     try:
@@ -160,8 +161,8 @@ def commit(
     `moves` are (name in `staged`, path in the job's folder). `known` holds the manifests read so
     far by file name (None: unusable) and is brought up to date: a manifest never changes, so only
     new ones are read. Gives False, and does nothing, where the source is there already. Raises
-    RankClash where another source of the same format has one of its ranks, WarehouseError where
-    the disk refuses; the job then is as it was before.
+    RankClash where another source has one of its ranks, WarehouseError where the disk refuses;
+    the job then is as it was before.
     """
     with writing(job_folder.parent), locked(job_folder):
         for name in _manifest_names(job_folder):
@@ -173,7 +174,7 @@ def commit(
         present = [m for m in known.values() if m is not None]
         if any(m.id == manifest.id for m in present):
             return False
-        check_clash(job_folder, manifest.name, manifest.format, manifest.ranks, present)
+        check_clash(job_folder, manifest.name, manifest.ranks, present)
         name = source_manifest_name(manifest.id)
         _move_in(job_folder, staged, moves, manifest, name)
         known[name] = manifest
@@ -258,12 +259,10 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def check_clash(
-    job_folder: Path, name: str, format: str, ranks: list[int], present: list[Manifest]
-) -> None:
-    """Raises RankClash where a present source of this format has one of the ranks."""
+def check_clash(job_folder: Path, name: str, ranks: list[int], present: list[Manifest]) -> None:
+    """Raises RankClash where a present source, of whatever format, has one of the ranks."""
     for other in present:
-        both = sorted(set(ranks).intersection(other.ranks)) if other.format == format else []
+        both = sorted(set(ranks).intersection(other.ranks))
         if both:
             raise clash(job_folder, both[0], name, other.name)
 
@@ -306,7 +305,25 @@ def readable_manifests(job_folder: Path) -> tuple[list[Manifest], list[BadManife
             bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
         except BadManifest as e:
             bad.append(e)
-    return good, bad
+    return _one_source_each(job_folder, good, bad)
+
+
+def _one_source_each(
+    job_folder: Path, good: list[Manifest], bad: list[BadManifest]
+) -> tuple[list[Manifest], list[BadManifest]]:
+    """Leaves out a source with a rank that an earlier one has: its rows would count twice."""
+    owners: dict[int, Manifest] = {}
+    kept: list[Manifest] = []
+    for m in sorted(good, key=lambda m: (m.created_at_ns, m.id)):
+        rank = next((r for r in m.ranks if r in owners), None)
+        if rank is None:
+            kept.append(m)
+            owners |= dict.fromkeys(m.ranks, m)
+            continue
+        path = job_folder / MANIFESTS / source_manifest_name(m.id)
+        what = f"{m.name} has rank {rank} as {owners[rank].name} has, so the later is left out"
+        bad.append(BadManifest(path, what))
+    return sorted(kept, key=lambda m: m.id), bad
 
 
 def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | None:
