@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, cast
 
-from .errors import UnusableInput
-from .gunzip import BLOCK, GZIP, check_size, read_exactly, stream_defect
+from .errors import Damaged, UnusableInput
+from .gunzip import BLOCK, GZIP, Gunzip, check_size, read_exactly, stream_defect
 from .schema import Problem
 from .source import LocalFile, Source
 
@@ -43,7 +43,7 @@ def zip_members(path: str, on_problem: OnProblem) -> Iterator[Source]:
         with zipfile.ZipFile(path) as z:
             infos = [i for i in z.infolist() if not i.is_dir()]
     except (zipfile.BadZipFile, NotImplementedError, OSError) as e:
-        raise UnusableInput(f"a zip archive that cannot be read: {e}", path=path) from e
+        raise Damaged(f"a zip archive that cannot be read: {e}", path=path) from e
     n = 0
     for info in sorted(infos, key=lambda i: natural_order(i.filename)):
         shown = f"{path}!{display(info.filename)}"
@@ -82,29 +82,45 @@ class _ZipMember:
         except (StopIteration, zipfile.BadZipFile, NotImplementedError, RuntimeError) as e:
             archive.close()
             raise UnusableInput(f"zip member cannot be read: {e}", path=self.shown) from e
-        return cast(BinaryIO, _Counted(member, self.shown, info.compress_size, archive))
+        # It would keep the last piece back where the checksum is wrong.
+        setattr(member, "_expected_crc", None)  # noqa: B010
+        return cast(BinaryIO, _Counted(member, self.shown, info, archive))
 
 
 class _Counted(io.RawIOBase):
-    """A stream that refuses to give more than `MAX_MEMBER_BYTES`, or too much for its input."""
+    """A zip member that refuses to give more than `MAX_MEMBER_BYTES`, or too much for its input.
 
-    def __init__(self, raw: BinaryIO, name: str, stored_bytes: int, owner: object = None):
+    Damage ends it and sets `corrupt`.
+    """
+
+    def __init__(self, raw: BinaryIO, name: str, info: zipfile.ZipInfo, owner: object = None):
         super().__init__()
         self._raw = raw
         self._name = name
-        self._stored = stored_bytes
+        self._info = info
         self._owner = owner
+        self._crc = 0
         self.n_out = 0
+        self.corrupt: str | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        chunk = self._raw.read(len(view))
+        if self.corrupt is not None:
+            return 0
+        try:
+            chunk = self._raw.read(len(view))
+        except (zipfile.BadZipFile, zlib.error, EOFError) as e:
+            self.corrupt = str(e) or "it ends early"
+            return 0
         view[: len(chunk)] = chunk
         self.n_out += len(chunk)
-        check_size(self._stored, self.n_out, self._name)
+        self._crc = zlib.crc32(chunk, self._crc)
+        if len(view) and not chunk and self._crc != self._info.CRC:
+            self.corrupt = "its checksum is wrong"
+        check_size(self._info.compress_size, self.n_out, self._name)
         return len(chunk)
 
     def close(self) -> None:
@@ -308,7 +324,10 @@ def _member_source(
     head: bytes,
     on_problem: OnProblem,
 ) -> Source:
-    if head[:4] == ZIP or is_tar(head):
+    inner = head
+    if head[:2] == GZIP:
+        inner = read_exactly(cast(BinaryIO, Gunzip(io.BytesIO(head), shown)), 512)
+    if head[:4] == ZIP or is_tar(inner):
         nested = "an archive in an archive is not opened: unpack it first"
         on_problem(shown, Problem("nested_archive", nested, "lost"))
     return Source(

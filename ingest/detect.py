@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from .errors import UnusableInput, UsageError
-from .sources import Source
+from .errors import Damaged, UnusableInput, UsageError
+from .sources import Source, stream_defect
 
 PARSERS: dict[str, str] = {
     "kineto": "retime.ingest.kineto",
@@ -42,6 +42,8 @@ def detect(source: Source) -> str:
     except OSError as e:
         raise UnusableInput(f"cannot be read: {e.strerror or e}", path=source.name) from e
     if not head.strip(b"\0 \t\r\n"):
+        if not head and (defect := _defect(source)) is not None:
+            raise Damaged(f"{defect} before anything could be read of it", path=source.name)
         what = "it is empty" if not head else "there is nothing but white space at its start"
         raise UnusableInput(what, path=source.name)
     for format in PARSERS:
@@ -51,6 +53,12 @@ def detect(source: Source) -> str:
         f"not a trace of a known format ({', '.join(PARSERS)}); --format NAME forces one",
         path=source.name,
     )
+
+
+def _defect(source: Source) -> str | None:
+    with source.open() as f:
+        f.read(1)
+        return stream_defect(f)
 
 
 def peek_rank(source: Source, format: str) -> int | None:

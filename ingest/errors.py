@@ -35,6 +35,10 @@ class UnusableInput(RetimeError):
         self.offset = offset
 
 
+class Damaged(UnusableInput):
+    """A source that held something once: cut or corrupt before anything could be read of it."""
+
+
 class RankUnknown(UnusableInput):
     """Neither the file's content nor its name says which rank wrote it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zlib
+from collections.abc import Callable
 from typing import BinaryIO
 
 from .errors import UnusableInput
@@ -38,13 +39,16 @@ class Gunzip(io.RawIOBase):
     """Decompressed bytes of one or more gzip members in a row, streaming.
 
     The end of the file before the end of a member ends the stream and sets `cut`; bytes after the
-    last member that are not gzip (padding, a stray newline) end it and set `trailing`.
+    last member that are not gzip (padding, a stray newline) end it and set `trailing`. Damage ends
+    it and sets `corrupt`; with `reopen`, which gives the stored bytes once more, the bytes just
+    before the damage are given too (else up to OUT_BYTES of them are lost).
     """
 
-    def __init__(self, raw: BinaryIO, name: str):
+    def __init__(self, raw: BinaryIO, name: str, reopen: Callable[[], BinaryIO] | None = None):
         super().__init__()
         self._raw = raw
         self._name = name
+        self._reopen = reopen
         self._in = b""
         self._out = b""
         self._at = 0
@@ -87,7 +91,12 @@ class Gunzip(io.RawIOBase):
             except Exception as e:  # zlib.error and isal's own error have no common base
                 self.corrupt = str(e) or type(e).__name__
                 self._eof = True
-                break
+                out = b"" if self._reopen is None else _before_damage(self._reopen, self.n_out)
+                if not out:
+                    break
+                self.n_out += len(out)
+                self._out, self._at = out, 0
+                return True
             if self._inflater.eof:
                 self._in, self.cut = b"", False
                 self._eof = self._eof and not self._inflater.unused_data
@@ -118,6 +127,33 @@ class Gunzip(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+def _before_damage(reopen: Callable[[], BinaryIO], skip: int) -> bytes:
+    """The bytes from `skip` on of a damaged gzip stream, up to the damage, one at a time."""
+    out: list[bytes] = []
+    done, size = 0, 0
+    with reopen() as raw:
+        inflater = zlib.decompressobj(wbits=31)
+        kept = b""
+        while size < 2 * OUT_BYTES:
+            kept = kept or raw.read(BLOCK if done < skip else 512)
+            near = done >= skip
+            feed, kept = (kept[:512], kept[512:]) if near else (kept, b"")
+            if not feed:
+                break
+            try:
+                part = inflater.decompress(feed, 1 if near else min(OUT_BYTES, skip - done))
+            except zlib.error:
+                break
+            done += len(part)
+            if near:
+                out.append(part)
+                size += len(part)
+            kept = (inflater.unused_data or inflater.unconsumed_tail) + kept
+            if inflater.eof:
+                inflater = zlib.decompressobj(wbits=31)
+    return b"".join(out)
 
 
 def _inflater():

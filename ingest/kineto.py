@@ -20,8 +20,10 @@ from .kineto_args import FileText, KeepingStream, args_at
 from .kineto_comms import Comms
 from .kineto_events import KIND, DeviceRows, Names, Timed
 from .kineto_header import (
+    LATEST_NS,
     Header,
     as_int,
+    as_size,
     devices,
     distributed_info,
     groups,
@@ -344,6 +346,9 @@ class _Trace:
             if at == NULL:
                 self.tally.add("no_time", offset)
                 continue
+            if at > LATEST_NS - self.header.base_ns:
+                self.tally.add("time_out_of_range", offset)
+                continue
             if not args:
                 self.tally.add("counter_not_numeric", offset)
             for key, value in args.items():
@@ -475,7 +480,7 @@ class _Trace:
     def _collectives(self, host: steps.HostSteps, calls, meta: dict) -> Iterator[Out]:
         assert self.symbols is not None
         info = distributed_info(meta)
-        comms = Comms(groups(meta), as_int(info.get("world_size")), self.tally)
+        comms = Comms(groups(meta), as_size(info.get("world_size")), self.tally)
 
         def step_at(time_ns: np.ndarray) -> np.ndarray:
             return steps.numbers_of(host, steps.step_index_at(host, time_ns))
@@ -524,7 +529,7 @@ class _Trace:
                 "n_devices": [len(listed) or None],
                 "device_name": [name if isinstance(name, str) else None],
                 "n_sms": [n_sms],
-                "world_size": [as_int(distributed_info(meta).get("world_size"))],
+                "world_size": [as_size(distributed_info(meta).get("world_size"))],
                 "start_ns": [self.first_ns if some else None],
                 "end_ns": [max(self.last_ns, self.last_start_ns) if some else None],
                 "source": [self.source.name],

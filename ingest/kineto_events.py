@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import classify
+from .kineto_header import LATEST_NS
 from .kineto_problems import Tally
 from .rawbatch import NULL, RawBatch, Symbols
 from .schema import TABLES, TEXT
@@ -148,6 +149,10 @@ def timed_rows(batch: RawBatch, base_ns: int, tally: Tally) -> Timed:
             odd |= bad
         tally.add_rows("no_time", at[rows[odd]])
         rows, start = rows[~odd], start[~odd]
+    late = start > LATEST_NS - base_ns
+    if late.any():
+        tally.add_rows("time_out_of_range", at[rows[late]])
+        rows, start = rows[~late], start[~late]
     length = dur[rows]
     whole = complete[rows]
     odd = (length < 0) | (length > MAX_DUR_NS)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .envelope import Envelope, parse_object
 from .errors import RankUnknown
-from .schema import Problem
+from .schema import MAX_RANK, Problem
 from .sources import Source
 
 PROBE_BYTES = 1 << 20
@@ -16,6 +16,12 @@ PROBE_BYTES = 1 << 20
 
 EPOCH_FLOOR_NS = 10**17
 """Times from here on (1973) are absolute; Kineto's relative ones stay under 91 days."""
+
+LATEST_NS = 1 << 62
+"""Times beyond this (2116) are no times; below it sums of two fit 64 bits."""
+
+MAX_MEMBERS = 1 << 20
+"""Members of a larger group are not written out: a number in a file must not fill memory."""
 
 
 class Header(NamedTuple):
@@ -42,9 +48,25 @@ def as_int(value: object) -> int | None:
     if isinstance(value, bool) or value is None:
         return None
     try:
-        return int(value)  # type: ignore[call-overload]
+        number = int(value)  # type: ignore[call-overload]
+        return number if not isinstance(value, float) or number == value else None
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def short(value: object) -> str:
+    """A value of any kind and length for a message."""
+    try:
+        text = str(value)
+    except ValueError:  # an integer of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def as_size(value: object) -> int | None:
+    """A number of ranks, 1 to MAX_RANK + 1; None for anything else."""
+    number = as_int(value)
+    return number if number is not None and 0 < number <= MAX_RANK + 1 else None
 
 
 def distributed_info(meta: dict) -> dict:
@@ -53,15 +75,15 @@ def distributed_info(meta: dict) -> dict:
     if isinstance(info, str):
         try:
             info = json.loads(info)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
     return info if isinstance(info, dict) else {}
 
 
 def rank_in(meta: dict) -> int | None:
-    """The rank the metadata states; None where it states none."""
+    """The rank the metadata states; None where it states none from 0 to MAX_RANK."""
     rank = as_int(distributed_info(meta).get("rank"))
-    return rank if rank is not None and rank >= 0 else None
+    return rank if rank is not None and 0 <= rank <= MAX_RANK else None
 
 
 _RANK_IN_NAME = re.compile(
@@ -84,7 +106,7 @@ def rank_in_name(name: str) -> int | None:
     found = {int(n) for kind, n in _RANK_IN_NAME.findall(file) if not kind}
     if not found:
         found = {int(m[1]) for f in folders if (m := _RANK_FOLDER.fullmatch(f))}
-    return found.pop() if len(found) == 1 else None
+    return found.pop() if len(found) == 1 and max(found) <= MAX_RANK else None
 
 
 _TAIL_KEY = re.compile(
@@ -141,8 +163,16 @@ def read_header(
         info = {**distributed_info(from_tail), **distributed_info(meta)}
         meta = {**from_tail, **meta, "distributedInfo": info}
         base_ns = as_int(meta.get("baseTimeNanoseconds"))
+    if base_ns is not None and not 0 <= base_ns <= LATEST_NS:
+        what = f"baseTimeNanoseconds is {short(base_ns)}, which is no time: not used"
+        problems.append(Problem("bad_time_base", what))
+        base_ns = None
 
     stated = rank_in(meta)
+    claimed = distributed_info(meta).get("rank")
+    if stated is None and claimed is not None:
+        what = f"the trace says it is of rank {short(claimed)}, which is none (0 to {MAX_RANK})"
+        problems.append(Problem("bad_rank", what))
     if stated is not None and rank is not None and rank != stated:
         problems.append(
             Problem(
@@ -162,9 +192,14 @@ def read_header(
         found = rank
     if found is None:
         found = rank
+    world = distributed_info(meta).get("world_size")
+    if world is not None and ((size := as_size(world)) is None or (stated or 0) >= size):
+        what = f"world_size is {short(world)}, which does not go with rank {found}"
+        problems.append(Problem("bad_world_size", what))
     if found is None:
         raise RankUnknown(
-            "neither its content nor its name says which rank wrote it: give it with --rank N",
+            ("" if claimed is None else f"it says rank {short(claimed)}, which is none; ")
+            + "neither its content nor its name says which rank wrote it: give it with --rank N",
             path=source.name,
         )
     if relative and base_ns is None:
@@ -214,7 +249,7 @@ def rebuild_ranks(
     `start` and `stride` are the writer's own where it gives them. None where the visible members
     and the size do not agree with even spacing.
     """
-    if not size or size < 0 or size > 1 << 24:
+    if not size or size < 0 or size > MAX_MEMBERS:
         return None
     if start is None or start < 0 or stride is None or stride <= 0:
         if len(visible) < 3:
@@ -242,19 +277,19 @@ def groups(meta: dict) -> list[Group]:
     if isinstance(config, dict):
         config = [{"pg_name": k, **v} for k, v in config.items() if isinstance(v, dict)]
     out = []
-    world = as_int(info.get("world_size"))
+    world = as_size(info.get("world_size"))
     for entry in config if isinstance(config, list) else []:
         if not isinstance(entry, dict) or entry.get("pg_name") is None:
             continue
         description = entry.get("pg_desc")
-        size = as_int(entry.get("pg_size"))
+        size = as_size(entry.get("pg_size"))
         ranks, whole = parse_rank_list(entry.get("ranks"))
         if size is None and whole and ranks:
             size = len(ranks)
         members: tuple[int, ...] | None = ranks if whole and ranks and len(ranks) == size else None
         if members is None and not whole:
             members = rebuild_ranks(ranks, size)
-        if members is None and size and size == world:
+        if members is None and size and size == world and size <= MAX_MEMBERS:
             members = tuple(range(size))
         out.append(
             Group(

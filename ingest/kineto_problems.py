@@ -12,6 +12,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "an event without a usable time (none, or at or before 0 while the others are days later); "
         "left out",
     ),
+    "time_out_of_range": ("lost", "an event after the year 2116; left out"),
     "no_duration": ("warning", "a complete event without a duration that fits; 0 is kept"),
     "negative_duration": ("warning", "an event that ends before it starts; duration 0 is kept"),
     "absurd_duration": (

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from . import detect, staging
 from .derive import derive
-from .errors import RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
+from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
 from .manifest import Manifest, source_manifest_name
-from .schema import Problem
+from .schema import MAX_RANK, Problem
 from .sources import Source, find_sources
 from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
 from .warehouse import Warehouse, check_job_id, job_id_from
@@ -191,8 +191,8 @@ def _check_arguments(
         raise UsageError("nothing to ingest: name a file, a folder, a glob or an archive")
     if job is not None:
         check_job_id(job)
-    if rank is not None and rank < 0:
-        raise UsageError(f"a rank is 0 or more, not {rank}")
+    if rank is not None and not 0 <= rank <= MAX_RANK:
+        raise UsageError(f"a rank is 0 to {MAX_RANK}, not {rank}")
     if workers is not None and workers < 1:
         raise UsageError(f"workers must be 1 or more, not {workers}")
     if format is not None:
@@ -220,6 +220,7 @@ def _detected(
                 what = str(e).removeprefix(f"{source.name}: ")
                 # A README beside traces is to be expected; a .json that is none is not.
                 severity = "warning" if _SUFFIX.search(source.name) else "info"
+                severity = "lost" if isinstance(e, Damaged) else severity
                 problems.append((source.name, Problem("not_a_trace", what, severity)))
             continue
         candidates.append(_Candidate(i, source, found, detect.peek_rank(source, found)))

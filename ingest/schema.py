@@ -15,6 +15,10 @@ F64 = pa.float64()
 BOOL = pa.bool_()
 
 
+MAX_RANK = (1 << 23) - 1
+"""The highest rank: its event ids fill 63 bits."""
+
+
 class Column(NamedTuple):
     """One column: Arrow type, unit ("" where it has none) and one sentence of meaning."""
 

@@ -66,7 +66,7 @@ class Source:
         stored = self.open_stored()
         if not self.compressed:
             return stored
-        return cast(BinaryIO, Gunzip(stored, self.name))
+        return cast(BinaryIO, Gunzip(stored, self.name, self.open_stored))
 
     def head(self, n: int = 65536) -> bytes:
         """The first `n` decompressed bytes (fewer where there are fewer)."""

@@ -17,7 +17,7 @@ from .archives import (
     tar_members,
     zip_members,
 )
-from .errors import UnusableInput
+from .errors import Damaged, UnusableInput
 from .gunzip import GZIP, read_exactly, stream_defect
 from .schema import Problem
 from .source import LocalFile, Source
@@ -29,25 +29,37 @@ def find_sources(paths: list[str], on_problem: OnProblem) -> Iterator[Source]:
     """Every input that the paths name, in a stable order, archives opened one level deep.
 
     A path is a file, a folder (walked; hidden entries skipped), a glob, or an archive (.zip, .tar,
-    .tar.gz, told by content). A file named twice comes once. Raises UnusableInput for a path that
-    does not exist, a glob that matches nothing, a folder with nothing in it, an archive without
-    members, and an empty file that was named itself.
+    .tar.gz, told by content). A file named twice comes once. A path that does not exist, a glob
+    that matches nothing, a folder with nothing in it, an archive without members, and an empty
+    file that was named itself are a problem beside other paths. Raises UnusableInput, the first,
+    where no path gives a source.
     """
     seen: set[str] = set()
+    failed: list[UnusableInput] = []
+    some = False
     for given in paths:
         found = 0
-        for path in _files_of(given, on_problem):
-            real = os.path.realpath(path)
-            if real in seen:
-                found += 1
-                continue
-            seen.add(real)
-            named = os.path.normpath(path) == os.path.normpath(given)
-            for source in _sources_of_file(path, named, on_problem):
-                found += 1
-                yield source
-        if not found:
-            raise UnusableInput("nothing in it", path=given)
+        try:
+            for path in _files_of(given, on_problem):
+                real = os.path.realpath(path)
+                if real in seen:
+                    found += 1
+                    continue
+                seen.add(real)
+                named = os.path.normpath(path) == os.path.normpath(given)
+                for source in _sources_of_file(path, named, on_problem):
+                    found += 1
+                    yield source
+            if not found:
+                raise UnusableInput("nothing in it", path=given)
+        except UnusableInput as e:
+            failed.append(e)
+        some = some or found > 0
+    if failed and not some:
+        raise failed[0]
+    for e in failed:
+        what = str(e).removeprefix(f"{e.path}: ")
+        on_problem(e.path or "", Problem("unusable", what, "lost"))
 
 
 def _files_of(given: str, on_problem: OnProblem) -> Iterator[str]:
@@ -105,6 +117,17 @@ def _sources_of_file(path: str, named: bool, on_problem: OnProblem) -> Iterator[
             raise UnusableInput("the file is empty", path=path)
         on_problem(path, Problem("empty_file", "the file is empty; skipped", "warning"))
         return
+    try:
+        yield from _sources_in(path, size, magic, on_problem)
+    except UnusableInput as e:
+        if named:
+            raise
+        what = str(e).removeprefix(f"{path}: ")
+        severity = "lost" if isinstance(e, Damaged) else "warning"
+        on_problem(path, Problem("unusable", what, severity))
+
+
+def _sources_in(path: str, size: int, magic: bytes, on_problem: OnProblem) -> Iterator[Source]:
     if magic in (ZIP, EMPTY_ZIP):
         yield from zip_members(path, on_problem)
         return

@@ -133,6 +133,13 @@ def _write_parts(source, parser, rank, threads, place, progress):
     except OSError as e:
         writer.abort()
         raise UnusableInput(f"cannot be read: {e.strerror or e}", path=source.name) from e
+    except UnusableInput as e:
+        writer.abort()
+        if e.path is not None:
+            raise
+        # Readers of streams do not know whose they are.
+        what = str(e).removeprefix(f" at byte {e.offset}: ").removeprefix(f"at byte {e.offset}: ")
+        raise UnusableInput(what, path=source.name, offset=e.offset) from e
     except BaseException:
         writer.abort()
         raise
