@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from pathlib import Path
@@ -14,40 +13,29 @@ import pyarrow.parquet as pq
 from .. import __version__
 from . import staging
 from .errors import WarehouseError
-from .manifest import Generation, Manifest, Part, generation_part
+from .manifest import Generation, Manifest, Part, generation_id, generation_part
 from .schema import TABLES, Problem
-from .warehouse import Warehouse
 from .writer import ROW_GROUP_ROWS, PartWriter
-
-DERIVATION = 1
-"""Raised whenever the same sources would give other derived tables."""
 
 _ORDER = {"ranks": ("rank", "source"), "collectives": ("start_ns", "rank", "event_id")}
 
 
-def generation_id(manifests: list[Manifest]) -> str:
-    """Id of the derived tables over these sources: 16 hex digits, whatever the order."""
-    parts = [__version__, str(DERIVATION), *sorted(m.id for m in manifests)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
-
-
-def derive(warehouse: Warehouse, job: str) -> Generation | None:
-    """Makes the derived tables stand for the sources present; gives what it made, else None.
+def derive(folder: Path) -> Generation | None:
+    """Makes the derived tables of a job's folder stand; gives what it made, else None.
 
     Repeats while sources come in. The same sources give the same files, so two processes may do
     it at once; where the file system has locks the second waits and finds it done. Raises
     WarehouseError where the job cannot be written or read.
     """
-    folder = warehouse.job_folder(job)
     made = None
     with (
         staging.staging(folder) as staged,
-        staging.writing(warehouse.path),
+        staging.writing(folder.parent),
         staging.locked(folder, staging.DERIVE_LOCK),
     ):
         while True:
-            manifests, _ = warehouse.manifests(job)
-            if not manifests or warehouse.generation(job, manifests) is not None:
+            manifests, _ = staging.readable_manifests(folder)
+            if not manifests or staging.standing_generation(folder, manifests) is not None:
                 return made
             made = derive_into(staged, folder, manifests)
             staging.publish(folder, staged, [(p.file, p.file) for p in made.parts], made)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from pathlib import Path
 
 import msgspec
 
+from .. import __version__
 from .errors import RetimeError
 from .schema import TABLES
 
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
+
+DERIVATION = 1
+"""Raised whenever the same sources would give other derived tables."""
 
 MAX_MANIFEST_BYTES = 64 << 20
 """A larger manifest is not read: it is an input like any other."""
@@ -78,6 +83,12 @@ class Generation(msgspec.Struct, frozen=True):
     def parts(self) -> list[Part]:
         """Every file of the generation."""
         return [p for t in self.tables.values() for p in t]
+
+
+def generation_id(manifests: list[Manifest]) -> str:
+    """Id of the derived tables over these sources: 16 hex digits, whatever the order."""
+    parts = [__version__, str(DERIVATION), *sorted(m.id for m in manifests)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def source_manifest_name(source_id: str) -> str:

@@ -147,7 +147,7 @@ def ingest(
         raise _nothing_usable(ordered, problems, given)
     manifests, _ = warehouse.manifests(job)
     if manifests and warehouse.generation(job, manifests) is None:
-        derive(warehouse, job)
+        derive(folder)
     return IngestReport(
         job=job,
         sources=ordered,

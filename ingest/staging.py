@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from .. import __version__
 from .errors import UsageError, WarehouseError
 from .manifest import (
     BadManifest,
     Generation,
     Manifest,
+    generation_id,
     generation_manifest_name,
     read_generation,
     read_manifest,
@@ -34,6 +36,12 @@ COMMIT_LOCK = "lock"
 DERIVE_LOCK = "derive.lock"
 ABANDONED_S = 24 * 3600.0
 """Unfinished work of another machine that nothing has touched for so long is given up."""
+
+SUPERSEDED_S = 24 * 3600.0
+"""So long after another took its place a derived generation stays, for those who read it."""
+
+GENERATIONS_KEPT = 8
+"""No more than these stay, the newest of them: a source a call must not fill the disk."""
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -184,30 +192,60 @@ def commit(
 def publish(
     job_folder: Path, staged: Path, moves: list[tuple[str, str]], generation: Generation
 ) -> None:
-    """Moves a derived generation into the job, then removes the ones that it covers."""
+    """Moves a derived generation into the job, then removes those out of use for long.
+
+    The ones that it supersedes stay for a while (`SUPERSEDED_S`): a reader who took a snapshot
+    before goes on reading their files.
+    """
     with writing(job_folder.parent), locked(job_folder) as held:
         name = generation_manifest_name(generation.id)
         if not _stands(job_folder, name):
             _move_in(job_folder, staged, moves, generation, name)
-        covered = set(generation.sources)
-        standing = {generation.id}
-        for path in sorted((job_folder / MANIFESTS).glob("derived-*.json")):
-            if path.name == name:
-                continue
-            try:
-                other = read_generation(path)
-                obsolete = covered.issuperset(other.sources)
-            except FileNotFoundError:
-                continue
-            except BadManifest:
-                obsolete = True
-            if obsolete:
-                path.unlink(missing_ok=True)
-            else:
-                standing.add(path.stem.removeprefix("derived-"))
+        _remove_superseded(job_folder)
+        standing = {p.stem for p in (job_folder / MANIFESTS).glob("derived-*.json")}
         for path in job_folder.glob("*/derived-*.parquet"):
-            if path.stem.removeprefix("derived-") not in standing and (held or _old(path)):
+            if path.stem not in standing and (held or _old(path)):
                 path.unlink(missing_ok=True)
+
+
+def _remove_superseded(job_folder: Path) -> list[Path]:
+    """Removes the manifests of generations that nobody is to read any more; gives their paths.
+
+    A generation is out of use from the making of the next one on, unless it is this version's
+    of exactly the sources that are there now.
+    """
+    present = {n.removesuffix(".json") for n in _manifest_names(job_folder)}
+    found: list[tuple[int, Path, bool]] = []
+    for path in (job_folder / MANIFESTS).glob("derived-*.json"):
+        try:
+            g = read_generation(path)
+            current = {s[:16] for s in g.sources} == present and g.tool_version == __version__
+            found.append((g.created_at_ns, path, current))
+        except FileNotFoundError:
+            continue
+        except BadManifest:
+            found.append((path.stat().st_mtime_ns, path, False))
+    found.sort(reverse=True)
+    removed = []
+    for n, (_, path, current) in enumerate(found):
+        if n == 0 or current:
+            continue
+        superseded_s = (time.time_ns() - found[n - 1][0]) / 1e9
+        if n >= GENERATIONS_KEPT or superseded_s >= SUPERSEDED_S:
+            path.unlink(missing_ok=True)
+            removed.append(path)
+    return removed
+
+
+def standing_generation(job_folder: Path, manifests: list[Manifest]) -> Generation | None:
+    """The generation of derived tables over exactly these sources whose files stand, if any."""
+    path = job_folder / MANIFESTS / generation_manifest_name(generation_id(manifests))
+    try:
+        found = read_generation(path)
+    except (FileNotFoundError, BadManifest):
+        return None
+    same = found.sources == sorted(m.id for m in manifests)
+    return found if same and missing_part(job_folder, found) is None else None
 
 
 def _stands(job_folder: Path, name: str) -> bool:
@@ -341,7 +379,8 @@ def remove_orphans(job_folder: Path) -> list[str]:
     """Removes what dead processes left: unfinished work, and files that no manifest names.
 
     Unfinished work goes when its process is gone (same machine) or when nothing touched it for
-    `ABANDONED_S`. Returns the paths removed, relative to the job's folder.
+    `ABANDONED_S`; derived generations that are out of use go too. Returns the paths removed,
+    relative to the job's folder.
     """
     removed: list[str] = []
     if not job_folder.is_dir():
@@ -354,6 +393,7 @@ def remove_orphans(job_folder: Path) -> list[str]:
                 removed.append(str(token.relative_to(job_folder)))
         with locked(job_folder) as held:
             manifests = job_folder / MANIFESTS
+            removed += [str(p.relative_to(job_folder)) for p in _remove_superseded(job_folder)]
             stems = {p.stem for p in manifests.glob("*.json")}
             for path in sorted(
                 [*job_folder.glob("*/*.parquet"), *job_folder.glob("*/*/*.parquet")]

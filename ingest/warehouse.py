@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import staging
 from .errors import UsageError, WarehouseError
-from .manifest import BadManifest, Generation, Manifest, read_generation
+from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -136,24 +136,14 @@ class Warehouse:
 
     def generation(self, job: str, manifests: list[Manifest]) -> Generation | None:
         """The standing generation of derived tables over exactly these sources, if any."""
-        from .derive import generation_id
-        from .manifest import generation_manifest_name
-
-        folder = self.job_folder(job)
-        path = folder / staging.MANIFESTS / generation_manifest_name(generation_id(manifests))
-        try:
-            found = read_generation(path)
-        except (FileNotFoundError, BadManifest):
-            return None
-        same = found.sources == sorted(m.id for m in manifests)
-        return found if same and staging.missing_part(folder, found) is None else None
+        return staging.standing_generation(self.job_folder(job), manifests)
 
     def _derive(self, job: str) -> Snapshot | None:
         """Derives in the job; where that cannot be written, gives a snapshot derived apart."""
-        from .derive import derive, derive_into
+        from .derive import derive, derive_into  # only now: most snapshots need none of it
 
         try:
-            derive(self, job)
+            derive(self.job_folder(job))
             return None
         except WarehouseError:
             keep = tempfile.TemporaryDirectory(prefix="retime-")

@@ -174,14 +174,74 @@ def test_a_job_that_cannot_be_written_is_derived_apart(warehouse, rows, monkeypa
     assert tree(warehouse.path) == before
 
 
-def test_only_the_newest_derived_tables_are_kept(tmp_path, traces, warehouse):
+def generations(warehouse):
+    """Ids of the derived generations that stand; no derived file is of any other."""
+    folder = warehouse.job_folder("j")
+    files = {p.stem for p in folder.glob("*/derived-*.parquet")}
+    assert files == {p.stem for p in (folder / "_manifests").glob("derived-*.json")}
+    return {stem.removeprefix("derived-") for stem in files}
+
+
+def test_a_reader_goes_on_while_another_ingest_publishes(tmp_path, traces, warehouse, rows):
+    from retime.analysis.doors import Warehouse as Door
+
+    before = warehouse.snapshot("j")
+    read = rows(before)
+    connection = Door(warehouse.path).connect("j")
+    for rank in (2, 3):
+        ingest(warehouse, traces(tmp_path / f"{rank}.fake", rank), job="j")
+    assert rows(before) == read
+    assert connection.sql("select rank from ranks order by rank").fetchall() == [(0,), (1,)]
+    assert [r["rank"] for r in rows(warehouse.snapshot("j"), "ranks")] == [0, 1, 2, 3]
+
+
+def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
+    tmp_path, traces, warehouse, monkeypatch
+):
     old = warehouse.snapshot("j").generation.id
     ingest(warehouse, traces(tmp_path / "2.fake", 2), job="j")
     new = warehouse.snapshot("j").generation.id
-    assert new != old
-    names = [p.name for p in warehouse.job_folder("j").rglob("*derived-*")]
-    assert all(new in n for n in names)
-    assert len(names) == 4  # the manifest; jobs, ranks, collectives
+    assert warehouse.remove_orphans("j") == []
+    assert generations(warehouse) == {old, new}
+    later = time.time_ns() + int((staging.SUPERSEDED_S - 60) * 1e9)
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    assert warehouse.remove_orphans("j") == []
+    monkeypatch.setattr(time, "time_ns", lambda: later + 120 * 10**9)
+    assert len(warehouse.remove_orphans("j")) == 4  # the manifest; jobs, ranks, collectives
+    assert generations(warehouse) == {new}
+
+
+def test_an_ingest_removes_what_has_been_superseded_for_long(
+    tmp_path, traces, warehouse, monkeypatch
+):
+    monkeypatch.setattr(staging, "SUPERSEDED_S", 0.0)
+    ingest(warehouse, traces(tmp_path / "2.fake", 2), job="j")
+    assert generations(warehouse) == {warehouse.snapshot("j").generation.id}
+
+
+def test_many_ingests_leave_no_more_than_a_few_generations(tmp_path, traces, warehouse):
+    made = [warehouse.snapshot("j").generation.id]
+    for rank in range(2, 14):
+        ingest(warehouse, traces(tmp_path / f"{rank}.fake", rank), job="j")
+        made.append(warehouse.snapshot("j").generation.id)
+    assert len(set(made)) == 13
+    assert generations(warehouse) == set(made[-8:])
+
+
+def test_the_generation_of_what_is_there_stays_however_old_it_is(
+    tmp_path, warehouse, rows, monkeypatch
+):
+    first = warehouse.snapshot("j")
+    whole = rows(first)
+    path = manifest_of(warehouse, 1)
+    told = path.read_bytes()
+    path.unlink()
+    less = warehouse.snapshot("j").generation.id
+    path.write_bytes(told)
+    monkeypatch.setattr(staging, "SUPERSEDED_S", 0.0)
+    warehouse.remove_orphans("j")
+    assert generations(warehouse) == {first.generation.id, less}
+    assert rows(warehouse.snapshot("j")) == whole
 
 
 def test_unfinished_work_goes_when_its_process_is_gone(warehouse, rows):
