@@ -53,7 +53,7 @@ def lend(rows: Rows, known: Comms) -> np.ndarray:
     rank, if it is a member. Whether the row really belongs there is for order and time to say.
     """
     comm = rows.comm.copy()
-    lack = (comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p
+    lack = (comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p & ~rows.loose
     have = (comm >= 0) & (rows.stream >= 0)
     if not lack.any() or not have.any():
         return comm
@@ -84,7 +84,7 @@ def unnamed_world(
     """
     if world is None or world < 2:
         return rows, known, names
-    lack = (rows.comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p
+    lack = (rows.comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p & ~rows.loose
     named = set(np.unique(rows.stream[(rows.comm >= 0)]).tolist())
     comm = rows.comm.copy()
     texts, members, size = list(known.names), list(known.members), known.size

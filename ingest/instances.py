@@ -195,8 +195,9 @@ def identities(rows: Rows, state: Instances, known: Comms) -> np.ndarray:
         exact = np.logical_and.reduceat(state.how[at] == EXACT, first)
         source = np.where(rows.p2p, np.minimum(rows.rank, rows.peer), -1)
         target = np.where(rows.p2p, np.maximum(rows.rank, rows.peer), -1)
-        sends = np.where(rows.p2p, (rows.mask == sequences.op_mask("send"))
-                         == (rows.rank < rows.peer), False)  # fmt: skip
+        upward = (rows.mask == sequences.op_mask("send")) == (rows.rank < rows.peer)
+        both = rows.mask == sequences.op_mask("send_recv")
+        sends = np.where(rows.p2p, np.where(both, 2, upward), 0)
         again = occurrence(rows.comm, rows.seq, rows.rank, rows.peer, rows.mask, rows.p2p)
         number = _hash(np.full(n, 2), comm, rows.seq, source, target, sends, again)
         out[at] = np.where(np.repeat(exact, count), np.repeat(number[at[first]], count), out[at])

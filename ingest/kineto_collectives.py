@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -192,13 +192,14 @@ def kernel_parts(
     reader: Reader,
     symbols: Symbols,
 ) -> list[Part]:
-    """One part for each communication kernel.
+    """One part for each communication kernel; of a group one for each peer.
 
     What it carries comes from its own arguments, else from the call on whose thread and within
     whose time it was launched, else from the call with its `External id`, else from its name. A
     kernel that ends a group of point-to-point calls (launched after several calls that launched
-    nothing themselves) carries all of them. `step_at` gives step numbers (NULL outside) for host
-    times.
+    nothing themselves) carries all of them: it has a part for each peer, all with its event and
+    times and with `coalesced` = operations in the kernel; one part where a peer is not known.
+    `step_at` gives step numbers (NULL outside) for host times.
     """
     n = len(kernels["event_id"])
     if not n:
@@ -236,7 +237,8 @@ def kernel_parts(
         from_call = of_call[int(call[i])] if call[i] >= 0 else None
         members = groups.get(i)
         if members:
-            _tell_group(part, [of_call[k] for k in members])
+            parts += _group_parts(part, [of_call[k] for k in members])
+            continue
         elif own[i] is not None or from_call is not None:
             if own[i] is None and from_call is not None and from_call.op is None:
                 from_call = None
@@ -324,9 +326,25 @@ def _tell(part: Part, said: Said) -> None:
     part.root, part.peer = said.root, said.peer
 
 
-def _tell_group(part: Part, members: list[Said | None]) -> None:
-    """Writes a group's sum into a part: bytes sent and received, its first sequence number."""
+def _group_parts(part: Part, members: list[Said | None]) -> list[Part]:
+    """The group's part for each communicator and peer; a single one if a peer is not known."""
     said = [m for m in members if m is not None]
+    by_peer: dict[tuple, list[Said]] = {}
+    for m in said:
+        by_peer.setdefault((m.comm, m.peer), []).append(m)
+    if any(m.peer is None for m in said):
+        by_peer = {(): said}
+    out = []
+    for some in by_peer.values():
+        one = replace(part)
+        _tell_group(one, some)
+        one.coalesced = len(said) if len(said) > 1 else None
+        out.append(one)
+    return out
+
+
+def _tell_group(part: Part, said: list[Said]) -> None:
+    """Writes the sum of operations into a part: bytes each way, the first sequence number."""
     first = said[0]
     _tell(part, first)
     if len(said) == 1:
@@ -344,7 +362,6 @@ def _tell_group(part: Part, members: list[Said | None]) -> None:
     comms = {m.comm for m in said}
     if len(comms) > 1:
         part.comm, part.seq, part.group_size = None, None, None
-    part.coalesced = len(said)
 
 
 def _old_call(old_calls: list[OldCall], launch_ns: np.ndarray, thread: np.ndarray) -> np.ndarray:

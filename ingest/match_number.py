@@ -10,7 +10,7 @@ from .participations import Rows, code, occurrence
 
 def by_number(rows: Rows, state: Instances) -> None:
     """Instances by (comm, seq); rows that disagree on op, dtype or size are set apart."""
-    index = np.flatnonzero((rows.comm >= 0) & (rows.seq >= 0) & ~rows.p2p)
+    index = np.flatnonzero((rows.comm >= 0) & (rows.seq >= 0) & ~rows.p2p & ~rows.loose)
     if len(index) == 0:
         return
     comm, seq, rank = rows.comm[index], rows.seq[index], rows.rank[index]
@@ -28,8 +28,8 @@ def _fill_numbers(rows: Rows, state: Instances) -> None:
     exist they must agree. Joined to the instance of that number; time is checked later.
     """
     numbered = np.zeros(max(int(rows.comm.max()) + 1, 1), dtype=bool)
-    numbered[rows.comm[(rows.seq >= 0) & (rows.comm >= 0) & ~rows.p2p]] = True
-    index = np.flatnonzero((rows.comm >= 0) & ~rows.p2p & numbered[rows.comm])
+    numbered[rows.comm[(rows.seq >= 0) & (rows.comm >= 0) & ~rows.p2p & ~rows.loose]] = True
+    index = np.flatnonzero((rows.comm >= 0) & ~rows.p2p & ~rows.loose & numbered[rows.comm])
     lack = rows.seq[index] < 0
     if not lack.any():
         return

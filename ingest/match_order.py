@@ -15,8 +15,8 @@ def by_order(rows: Rows, state: Instances, clocks: clock.Clocks, known: Comms) -
     numbered = np.zeros(len(known.names) + 1, dtype=bool)
     numbered[rows.comm[rows.seq >= 0]] = True
     index = np.flatnonzero(
-        (rows.comm >= 0) & (state.group < 0) & (state.how == LONE) & ~rows.p2p & ~rows.recorded
-        & ~numbered[rows.comm]
+        (rows.comm >= 0) & (state.group < 0) & (state.how == LONE) & ~rows.p2p & ~rows.loose
+        & ~rows.recorded & ~numbered[rows.comm]
     )  # fmt: skip
     order, first = runs(rows.comm[index], rows.rank[index])
     parts = np.split(index[order], first[1:]) if len(index) else []

@@ -1,4 +1,4 @@
-"""Sends paired with receives: by number where both sides agree, else in order."""
+"""Point-to-point operations paired with their peer's: by number if both agree, else in order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,24 @@ from .participations import Rows, code, occurrence, runs
 def point_to_point(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
     """Pair each send with its recv: same comm, source and destination, in order.
 
+    What a kernel exchanges with one peer in both directions pairs with what that peer exchanges
+    with it in both, never with a send or a recv alone: other readings stay open, and alone. A
+    kernel that holds operations with several peers has a row for each, and pairs with each.
+
     Where both sides carry numbers and these agree on the whole common range, `exact`; numbers of
     the two sides may differ (each rank counts its own), then, as without numbers, by order.
     """
-    index = np.flatnonzero(rows.p2p)
+    index = np.flatnonzero(rows.p2p & (rows.rank != rows.peer))
     if len(index) == 0:
         return
-    send = rows.op[index] == _send_code(rows, index)
+    mutual = _mutual(rows, index)
+    # of an exchange the lower rank counts as the source
+    send = np.where(
+        mutual, rows.rank[index] < rows.peer[index], rows.mask[index] == sequences.op_mask("send")
+    )
     source = np.where(send, rows.rank[index], rows.peer[index])
     target = np.where(send, rows.peer[index], rows.rank[index])
-    pair = code(rows.comm[index], source, target)
+    pair = code(rows.comm[index], source, target, mutual)
     done = _pairs_by_number(rows, state, clocks, index, pair, send)
     ambiguous = 0
     order, first = runs(pair)
@@ -40,10 +48,9 @@ def point_to_point(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
     )
 
 
-def _send_code(rows: Rows, index: np.ndarray) -> int:
-    bit = sequences.op_mask("send")
-    sends = index[rows.mask[index] == bit]
-    return int(rows.op[sends[0]]) if len(sends) else -2
+def _mutual(rows: Rows, index: np.ndarray) -> np.ndarray:
+    """Which rows send to their peer and receive from it: neither side can end before both began."""
+    return rows.mask[index] == sequences.op_mask("send_recv")
 
 
 def _pairs_by_number(
@@ -91,6 +98,9 @@ def _pairs_by_number(
         got = clock.align(clocks, rows.end[b], rows.domain[b])
         doubt = clocks.error_ns[rows.domain[a]] + clocks.error_ns[rows.domain[b]] + 50_000
         wrong |= tied & ~rows.recorded[a] & (sent > got + doubt)
+        began = clock.align(clocks, rows.start[b], rows.domain[b])
+        ended = clock.align(clocks, rows.end[a], rows.domain[a])
+        wrong |= tied & ~rows.recorded[a] & _mutual(rows, a) & (began > ended + doubt)
         p_of = p[joined][order][0::2]
         good &= np.bincount(p_of[wrong], minlength=n) == 0
         ok = good[p[joined]]
@@ -116,7 +126,9 @@ def _pair_by_order(
     got = pairs.index >= 0
     left, right = sends[pairs.index[got]], recvs[got]
     # nothing is received before it is sent
-    sane = a.start[pairs.index[got]] <= b.end[got] + sequences.SLACK_NS + error
+    late = sequences.SLACK_NS + error
+    sane = a.start[pairs.index[got]] <= b.end[got] + late
+    sane &= ~_mutual(rows, right) | (b.start[got] <= a.end[pairs.index[got]] + late)
     left, right = left[sane], right[sane]
     label = np.arange(len(left))
     state.join(np.concatenate([left, right]), np.concatenate([label, label]), ORDER)

@@ -13,7 +13,8 @@ from .sequences import Sequence
 
 BARRIER_OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Operations in which nobody can end before everybody has started."""
-P2P_OPS = ("send", "recv")
+P2P_OPS = ("send", "recv", "send_recv")
+"""Operations between a rank and its `peer`; without one nobody can say with whom."""
 
 
 class Rows(NamedTuple):
@@ -40,6 +41,9 @@ class Rows(NamedTuple):
     coalesced: np.ndarray
     barrier: np.ndarray
     p2p: np.ndarray
+    """between this rank and `peer`"""
+    loose: np.ndarray
+    """point-to-point with nobody knows whom: no number and no order says who takes part"""
     recorded: np.ndarray
 
     def sequence(self, index: np.ndarray, clocks: clock.Clocks | None = None) -> Sequence:
@@ -102,8 +106,13 @@ def read(
     table_of_op = np.array([sequences.op_mask(o) for o in ops] + [sequences.ANY_OP], np.int64)
     is_p2p = np.array([o in P2P_OPS for o in ops] + [False])
     is_barrier = np.array([o in BARRIER_OPS for o in ops] + [False])
-    # a SendRecv kernel of a group is an all-to-all unless time says otherwise
-    is_barrier |= np.array([o == "send_recv" for o in ops] + [False])
+    # A bare SendRecv kernel is an all-to-all unless time says otherwise. With a number, or several
+    # operations in it, it is a group of sends and receives: those number each rank for itself.
+    is_group = np.array([o == "send_recv" for o in ops] + [False])[op]
+    coalesced = ints(table, "coalesced")
+    p2p = is_p2p[op] & (peer >= 0)
+    bare = is_group & ~p2p & (seq < 0) & (coalesced < 0)
+    loose = is_p2p[op] & ~p2p & ~bare
     if "unknown" in dtypes:
         dtype = np.where(dtype == dtypes.index("unknown"), -1, dtype)
     by_rank = np.argsort(ranks.column("rank").to_numpy(zero_copy_only=False), kind="stable")
@@ -114,16 +123,21 @@ def read(
     recorded = source == (sources.index("recorded") if "recorded" in sources else -2)
     rows = Rows(
         rank[order], slot, domain, comm[order], seq[order], op[order], table_of_op[op][order],
-        dtype[order], _whole_size(ops, op, size_in, size_out, group_size)[order], start[order],
+        dtype[order], _whole_size(ops, op, size_in, size_out, group_size, p2p)[order], start[order],
         np.maximum(start, end)[order], stream[order], ints(table, "step")[order], event[order],
-        peer[order], group_size[order], ints(table, "coalesced")[order], is_barrier[op][order],
-        (is_p2p[op] & (peer >= 0))[order], recorded[order],
+        peer[order], group_size[order], coalesced[order], (is_barrier[op] | bare)[order],
+        p2p[order], loose[order], recorded[order],
     )  # fmt: skip
     return order, rows
 
 
 def _whole_size(
-    ops: list[str], op: np.ndarray, size_in: np.ndarray, size_out: np.ndarray, n: np.ndarray
+    ops: list[str],
+    op: np.ndarray,
+    size_in: np.ndarray,
+    size_out: np.ndarray,
+    n: np.ndarray,
+    p2p: np.ndarray,
 ) -> np.ndarray:
     """Bytes by which ranks can be compared: equal on all ranks of one operation; -1 if unknown."""
     size = np.full(len(op), -1, dtype=np.int64)
@@ -139,6 +153,8 @@ def _whole_size(
         "scatter": size_out,
         "send": np.maximum(size_in, size_out),
         "recv": np.maximum(size_in, size_out),
+        # what goes and what comes: the peer has the two the other way around
+        "send_recv": np.where(p2p & (size_in >= 0) & (size_out >= 0), size_in + size_out, -1),
     }
     for name, value in whole.items():
         if name in ops:

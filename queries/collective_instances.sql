@@ -3,7 +3,9 @@
 
 -- A matched collective. Where its ranks' clocks cannot be compared (`n_clocks` above 1) nothing
 -- that compares them is given: ready, transfer, skew, bandwidth and last rank are null, and
--- wait_ns holds only the waits between ranks that share a clock.
+-- wait_ns holds only the waits between ranks that share a clock. A kernel that exchanges with
+-- several peers is in one instance with each, with its whole times: sums over instances then count
+-- it more than once (sums over `waits` do not).
 CREATE VIEW collective_instances (
     -- job
     job,
@@ -19,7 +21,7 @@ CREATE VIEW collective_instances (
     op,
     -- [bytes] message size as nccl-tests counts it (macro message_bytes), the largest over ranks
     bytes,
-    -- [ranks] members of the communicator (2 for send and recv)
+    -- [ranks] members of the communicator (2 for point-to-point)
     n_ranks,
     -- [ranks] members that were seen
     n_seen,

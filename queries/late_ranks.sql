@@ -3,7 +3,8 @@
 
 -- A rank, with how often it was the last to start a barrier-like collective of which another
 -- rank was seen on a comparable clock, and what that cost the others: the part of their wait that
--- would have gone had it started together with the last but one.
+-- would have gone had it started together with the last but one. A kernel that exchanges with
+-- several peers is a collective with each of them, and its wait counts once, for the last peer.
 CREATE VIEW late_ranks (
     -- job
     job,
@@ -45,14 +46,14 @@ WITH comparable AS (
         any_value(p.last_start_ns - s.second_start_ns) AS behind_ns,
         any_value(p.clock_error_ns) AS clock_error_ns,
         sum(greatest(0, least(p.last_start_ns, p.end_ns) - greatest(p.start_ns, s.second_start_ns)))
-            FILTER (p.rank <> p.last_rank) AS caused_ns
+            FILTER (p.decides AND p.rank <> p.last_rank) AS caused_ns
     FROM comparable p JOIN starts s USING (job, collective_id, clock)
     GROUP BY p.job, p.collective_id, p.clock
 ), own AS (
     SELECT
         p.job, p.rank, any_value(p.host) AS host,
         count(*) AS collectives,
-        sum(greatest(0, least(p.ready_ns, p.end_ns) - p.start_ns)) AS wait_ns,
+        sum(greatest(0, least(p.ready_ns, p.end_ns) - p.start_ns)) FILTER (p.decides) AS wait_ns,
         quantile_disc(p.start_ns - s.median_start_ns, 0.5) AS median_lateness_ns
     FROM comparable p JOIN starts s USING (job, collective_id, clock)
     GROUP BY p.job, p.rank

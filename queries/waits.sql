@@ -2,7 +2,9 @@
 -- requires: clocks, sizes
 
 -- One row a participation, on the job's clock, with what its whole collective has in common.
--- `lone` tells participations without a collective_id apart: each stands alone.
+-- `lone` tells participations without a collective_id apart: each stands alone. A kernel that
+-- exchanges with several peers has a row for each; `decides` is true for one of them, the peer that
+-- started last, and for every other row, so that sums over it count a kernel's time once.
 CREATE VIEW _participations AS
 WITH aligned AS (
     SELECT
@@ -28,8 +30,12 @@ WITH aligned AS (
         *,
         count(*) OVER whole AS n_seen,
         count(*) OVER same_clock AS n_comparable,
-        CASE WHEN op IN ('send', 'recv') THEN 2
-             ELSE coalesce(max(group_size) OVER whole, comm_size, count(*) OVER whole)
+        CASE WHEN op NOT IN ('send', 'recv', 'send_recv')
+                 THEN coalesce(max(group_size) OVER whole, comm_size, count(*) OVER whole)
+             WHEN peer = rank THEN 1
+             WHEN op <> 'send_recv' OR peer IS NOT NULL THEN 2
+             -- with whom is not known: maybe with everybody, surely not with itself alone
+             ELSE coalesce(max(group_size) OVER whole, comm_size, greatest(2, count(*) OVER whole))
         END AS n_ranks,
         min(end_ns - start_ns) OVER whole AS shortest_ns,
         max(start_ns) OVER same_clock AS last_start_ns,
@@ -41,39 +47,54 @@ WITH aligned AS (
     WINDOW
         whole AS (PARTITION BY job, collective_id, lone),
         same_clock AS (PARTITION BY job, collective_id, lone, clock)
+), timed AS (
+    SELECT
+        *,
+        coalesced > 1 AND peer IS NOT NULL AND event_id IS NOT NULL
+            AND op IN ('send', 'recv', 'send_recv') AS shares_kernel,
+        max(message_bytes(op, in_bytes, out_bytes, n_ranks))
+            OVER (PARTITION BY job, collective_id, lone) AS bytes,
+        n_comparable < n_seen AS split_clocks,
+        CASE
+            WHEN n_comparable = 1 THEN 0
+            WHEN one_host AND host IS NOT NULL THEN 0
+            ELSE largest_error_ns
+        END AS clock_error_ns,
+        CASE
+            WHEN op IN ('broadcast', 'scatter') THEN
+                CASE WHEN root_start_ns > start_ns THEN root_start_ns ELSE start_ns END
+            WHEN op IN ('reduce', 'gather') THEN
+                CASE WHEN rank = root THEN last_start_ns ELSE start_ns END
+            ELSE last_start_ns
+        END AS ready_ns,
+        CASE
+            WHEN op IN ('broadcast', 'scatter') THEN root_start_ns IS NOT NULL
+            WHEN op IN ('reduce', 'gather') AND rank <> root THEN true
+            WHEN op IN ('reduce', 'gather') AND root IS NULL THEN false
+            ELSE n_comparable >= n_ranks
+        END AS pair_known
+    FROM counted
 )
 SELECT
-    *,
-    max(message_bytes(op, in_bytes, out_bytes, n_ranks))
-        OVER (PARTITION BY job, collective_id, lone) AS bytes,
-    n_comparable < n_seen AS split_clocks,
-    CASE
-        WHEN n_comparable = 1 THEN 0
-        WHEN one_host AND host IS NOT NULL THEN 0
-        ELSE largest_error_ns
-    END AS clock_error_ns,
-    CASE
-        WHEN op IN ('broadcast', 'scatter') THEN
-            CASE WHEN root_start_ns > start_ns THEN root_start_ns ELSE start_ns END
-        WHEN op IN ('reduce', 'gather') THEN
-            CASE WHEN rank = root THEN last_start_ns ELSE start_ns END
-        ELSE last_start_ns
-    END AS ready_ns,
-    CASE
-        WHEN op IN ('broadcast', 'scatter') THEN root_start_ns IS NOT NULL
-        WHEN op IN ('reduce', 'gather') AND rank <> root THEN true
-        WHEN op IN ('reduce', 'gather') AND root IS NULL THEN false
-        ELSE n_comparable >= n_ranks
-    END AS ready_known
-FROM counted;
+    * EXCLUDE (shares_kernel, pair_known),
+    NOT coalesce(shares_kernel, false) OR row_number() OVER (
+        PARTITION BY job, rank, event_id, shares_kernel
+        ORDER BY ready_ns DESC, n_comparable DESC, peer, collective_id
+    ) = 1 AS decides,
+    CASE WHEN shares_kernel
+         THEN bool_and(pair_known) OVER (PARTITION BY job, rank, event_id, shares_kernel)
+         ELSE pair_known END AS ready_known
+FROM timed;
 
 -- A participation: one rank's part in a collective, split at the moment from which it could have
 -- finished had bandwidth been infinite. Barrier-like operations (all_reduce, all_gather,
--- reduce_scatter, all_to_all, barrier, send_recv, unknown) wait for the last rank to start;
--- broadcast and scatter for the root; the root of reduce and gather for everybody, the others for
--- nobody; send and recv for their peer. wait_ns + transfer_ns = end_ns - start_ns, always. Only
--- ranks on a comparable clock are compared: without that, or where ranks left no trace, the wait
--- is a lower bound and `ready_known` is false.
+-- reduce_scatter, all_to_all, barrier, unknown, send_recv with nobody knows whom) wait for the last
+-- rank to start; broadcast and scatter for the root; the root of reduce and gather for everybody,
+-- the others for nobody; send, recv and send_recv for their peer. A kernel that exchanges with
+-- several peers is one row: that of the peer that started last, `ready_known` only if every peer
+-- was seen. wait_ns + transfer_ns = end_ns - start_ns, always. Only ranks on a comparable clock are
+-- compared: without that, or where ranks left no trace, the wait is a lower bound and `ready_known`
+-- is false.
 CREATE VIEW waits (
     -- job
     job,
@@ -109,7 +130,7 @@ CREATE VIEW waits (
     clock_error_ns,
     -- how the collective was matched: exact, order or partial
     match,
-    -- [ranks] members of the communicator (2 for send and recv)
+    -- [ranks] members of the communicator (2 for point-to-point)
     n_ranks,
     -- [ranks] members that were seen
     n_seen,
@@ -123,4 +144,5 @@ SELECT
     (end_ns - start_ns) - shortest_ns AS wait_min_proxy_ns,
     CASE WHEN NOT split_clocks THEN rank = last_rank END AS is_last,
     ready_known, clock_error_ns, match, n_ranks, n_seen, event_id
-FROM _participations;
+FROM _participations
+WHERE decides;

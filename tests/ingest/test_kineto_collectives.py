@@ -163,9 +163,40 @@ def test_grouped_sends_and_receives_share_one_kernel(parts):
         launch(12, 2), kernel(30, 2, SR),
     )  # fmt: skip
     assert some(rows[0], "op", "coalesced", "in_bytes") == ("send", None, 8192)
-    assert some(
-        rows[1], "op", "coalesced", "comm", "seq", "peer", "in_bytes", "out_bytes", "dtype"
-    ) == ("send_recv", 3, TP, 3, None, 16384, 20, "bfloat16")
+    said = ("op", "coalesced", "comm", "seq", "peer", "in_bytes", "out_bytes", "dtype")
+    # one row a peer, all of the one kernel
+    assert [some(r, *said) for r in rows[1:]] == [
+        ("send", 3, TP, 3, 7, 16384, 0, "bfloat16"), ("recv", 3, TP, 4, 1, 20, 20, "bfloat16"),
+    ]  # fmt: skip
+    times = [some(r, "event_id", "start_ns", "end_ns", "stream") for r in rows[1:]]
+    assert times[0] == times[1]
+
+
+def test_a_group_with_next_and_previous_rank_exchanges_with_each(parts):
+    both = [
+        ARGS | {"Collective name": "send", "Dst Rank": peer, "In msg nelems": n}
+        for peer, n in ((1, 10), (7, 20))
+    ] + [
+        ARGS | {"Collective name": "recv", "Src Rank": peer, "Out msg nelems": n}
+        for peer, n in ((1, 30), (7, 40))
+    ]  # fmt: skip
+    rows, _, _ = parts(
+        *(call(5 + 2 * i, 1, Seq=3, **args) for i, args in enumerate(both)),
+        launch(20, 2), kernel(30, 2, SR),
+    )  # fmt: skip
+    said = ("op", "coalesced", "peer", "in_bytes", "out_bytes")
+    assert [some(r, *said) for r in rows] == [
+        ("send_recv", 4, 1, 20, 60), ("send_recv", 4, 7, 40, 80),
+    ]  # fmt: skip
+    assert len({r["event_id"] for r in rows}) == 1
+
+
+def test_a_group_with_a_peer_that_nobody_names_is_one_row_without(parts):
+    send = ARGS | {"Collective name": "send"}
+    (row,), _, _ = parts(
+        call(5, 1, **send, **{"Dst Rank": 7}), call(7, 1, **send), launch(12, 2), kernel(30, 2, SR)
+    )
+    assert some(row, "op", "coalesced", "peer", "in_bytes") == ("send", 2, None, 16384)
 
 
 def test_grouped_sends_to_one_peer(parts):

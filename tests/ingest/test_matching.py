@@ -377,6 +377,104 @@ def test_a_send_without_its_receivers_trace_is_partial():
     assert matches(job, resolve(job)) == {(1, "partial"): 18}
 
 
+def exchanges(neighbours, *, late=(), seq: range | None = range(1), steps=8, ranks=4):
+    """A job of 4 pipeline ranks whose kernels exchange with all `neighbours(rank)` at once.
+
+    Ranks in `late` start 30 us after the others; a kernel ends 10 us after its last peer began.
+    `truth` is the pair and step.
+    """
+    rows, pairs = [], {}
+    for step in range(steps):
+        at = sim.EPOCH_NS + (step + 1) * 10 * MS + (step * 7 % 5) * 700 * US
+        start = {r: at + (30 * US if r in late else 0) + 100 * r for r in range(ranks)}
+        for r in range(ranks):
+            end = max(start[p] for p in [r, *neighbours(r)]) + 10 * US
+            for p in neighbours(r):
+                truth = pairs.setdefault((step, min(r, p), max(r, p)), len(pairs))
+                rows.append(
+                    {
+                        "truth": truth, "comm": "pp", "seq": seq[step] if seq else None,
+                        "rank": r, "op": "send_recv", "dtype": "bfloat16", "in_bytes": 1 << 20,
+                        "out_bytes": 1 << 20, "group_size": ranks, "peer": p,
+                        "start_ns": start[r], "end_ns": end, "stream": 7, "step": step,
+                        "event_id": r << 40 | step, "coalesced": 2 * len(neighbours(r)),
+                        "source": "kineto",
+                    }
+                )  # fmt: skip
+    facts = [
+        {"rank": r, "host": "n0", "device": r, "world_size": ranks, "start_ns": sim.EPOCH_NS,
+         "end_ns": sim.EPOCH_NS + S} for r in range(ranks)
+    ]  # fmt: skip
+    comms = [{"comm": "pp", "name": "pp", "ranks": list(range(ranks)), "size": ranks, "dim": "pp"}]
+    return sim.Job(rows, facts, comms)
+
+
+def in_pairs(rank):
+    return [rank ^ 1]
+
+
+def in_a_line(rank):
+    return [p for p in (rank - 1, rank + 1) if 0 <= p < 4]
+
+
+@pytest.mark.parametrize(("seq", "match"), [(range(5, 13), "exact"), (None, "order")])
+@pytest.mark.parametrize("neighbours", [in_pairs, in_a_line])
+def test_a_group_of_sends_and_receives_is_matched_with_its_peers_alone(neighbours, seq, match):
+    # numbers are equal on all pairs; the second pair comes 30 us later
+    job = exchanges(neighbours, late=(2, 3), seq=seq)
+    out = resolve(job)
+    assert sim.wrong(job, out) == []
+    n_pairs = 2 if neighbours is in_pairs else 3
+    assert matches(job, out) == {(2, match): 8 * n_pairs}
+
+
+def test_a_single_group_with_equal_numbers_on_two_pairs():
+    job = exchanges(in_pairs, late=(2, 3), steps=1)
+    out = resolve(job)
+    assert sim.wrong(job, out) == []
+    assert matches(job, out) == {(2, "exact"): 2}
+
+
+def test_groups_that_each_rank_numbers_for_itself_match_in_order():
+    job = exchanges(in_a_line, seq=range(8))
+    for row in job.rows:
+        row["seq"] = row["seq"] * (1 + row["rank"]) + 50 * row["rank"]
+    out = resolve(job)
+    assert sim.wrong(job, out) == []
+    assert matches(job, out) == {(2, "order"): 24}
+
+
+def test_an_exchange_is_not_a_send_nor_a_recv_of_its_peer():
+    job = exchanges(in_pairs, steps=1)
+    for row in job.rows:
+        if row["rank"] == 1:
+            row.update(op="recv", coalesced=2)
+    assert matches(job, resolve(job)) == {(1, "partial"): 2, (2, "exact"): 1}
+
+
+def test_numbers_of_exchanges_that_did_not_overlap_are_no_match():
+    job = exchanges(in_pairs, steps=1)
+    for row in job.rows:
+        if row["rank"] == 1:
+            row.update(start_ns=row["start_ns"] + MS, end_ns=row["end_ns"] + MS)
+    assert matches(job, resolve(job)) == {(1, "partial"): 2, (2, "exact"): 1}
+
+
+@pytest.mark.parametrize("known", [{"seq": None}, {"coalesced": None}, {"op": "send"}])
+def test_a_group_whose_peers_are_not_known_stands_alone(known):
+    job = exchanges(in_pairs, seq=range(8))
+    for row in job.rows:
+        row.update({"peer": None, **known})
+    assert matches(job, resolve(job)) == {(1, "partial"): 32}
+
+
+def test_a_bare_sendrecv_kernel_is_an_all_to_all_by_order():
+    job = exchanges(in_pairs, seq=None)
+    for row in job.rows:
+        row.update(peer=None, coalesced=None, in_bytes=None, out_bytes=None, dtype=None)
+    assert matches(job, resolve(job)) == {(4, "order"): 8}
+
+
 # --- any input -----------------------------------------------------------------------------------
 
 

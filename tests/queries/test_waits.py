@@ -75,6 +75,73 @@ def test_send_and_recv_wait_for_each_other(open_job, one_host, part):
     ).fetchall() == [("send_recv", 2, 2), ("send", 2, 1)]
 
 
+def group(part, rank, start, end, *pairs):
+    """Rows of a kernel that exchanges with several peers: `pairs` are (collective_id, peer)."""
+    return [
+        part(rank, start, end, op="send_recv", collective_id=i, peer=p, event_id=rank,
+             group_size=4, coalesced=2 * len(pairs))
+        for i, p in pairs
+    ]  # fmt: skip
+
+
+def test_pairs_of_one_communicator_do_not_wait_for_each_other(open_job, one_host, part):
+    con = open_job(
+        ranks=one_host(0, 1, 2, 3),
+        collectives=[
+            *group(part, 0, 0, 10, (1, 1)), *group(part, 1, 2, 10, (1, 0)),
+            *group(part, 2, 30, 42, (2, 3)), *group(part, 3, 31, 42, (2, 2)),
+        ],
+    )  # fmt: skip
+    rows = con.execute("SELECT rank, wait_ns, ready_known, n_ranks, n_seen FROM waits ORDER BY 1")
+    assert rows.fetchall() == [
+        (0, 2, True, 2, 2), (1, 0, True, 2, 2), (2, 1, True, 2, 2), (3, 0, True, 2, 2),
+    ]  # fmt: skip
+
+
+def test_a_kernel_with_two_peers_waits_for_the_later_and_counts_once(open_job, one_host, part):
+    # ranks in a line; 0 and 1 wait for what they exchange with, not for 3
+    con = open_job(
+        ranks=one_host(0, 1, 2, 3),
+        collectives=[
+            *group(part, 0, 0, 15, (1, 1)),
+            *group(part, 1, 10, 35, (1, 0), (2, 2)),
+            *group(part, 2, 30, 45, (2, 1), (3, 3)),
+            *group(part, 3, 40, 45, (3, 2)),
+        ],
+    )
+    rows = con.execute(
+        "SELECT rank, collective_id, wait_ns, transfer_ns, is_last, ready_known FROM waits "
+        "ORDER BY rank"
+    )
+    assert rows.fetchall() == [
+        (0, 1, 10, 5, False, True), (1, 2, 20, 5, False, True), (2, 3, 10, 5, False, True),
+        (3, 3, 0, 5, True, True),
+    ]  # fmt: skip
+    assert con.execute("SELECT sum(wait_ns), sum(transfer_ns) FROM sync_tax").fetchall() == [
+        (40, 20)
+    ]
+    assert con.execute(
+        "SELECT rank, collectives, times_last, wait_caused_ns, wait_ns FROM late_ranks ORDER BY 1"
+    ).fetchall() == [(0, 1, 0, 0, 10), (1, 2, 1, 10, 20), (2, 2, 1, 20, 10), (3, 1, 1, 10, 0)]
+
+
+def test_a_kernel_of_which_one_peer_left_no_trace_has_no_known_wait(open_job, one_host, part):
+    con = open_job(
+        ranks=one_host(0, 1),
+        collectives=[
+            *group(part, 0, 10, 15, (1, 1)), *group(part, 1, 0, 15, (1, 0), (2, 2)),
+        ],
+    )  # fmt: skip
+    rows = con.execute("SELECT rank, wait_ns, ready_known FROM waits ORDER BY rank")
+    assert rows.fetchall() == [(0, 0, True), (1, 10, False)]
+
+
+def test_a_group_with_nobody_knows_whom_has_no_known_wait(open_job, one_host, part):
+    alone = part(0, 0, 9, op="send_recv", comm=None, match="partial", coalesced=2)
+    con = open_job(ranks=one_host(0), collectives=[alone])
+    assert waits(con) == [(0, 0, 9, 0, True, False, 0)]
+
+
 def test_missing_ranks_make_ready_a_lower_bound(open_job, one_host, part):
     con = open_job(
         ranks=one_host(0, 1),
