@@ -1,6 +1,8 @@
 """Recorded operations to tables: exact rows of a small file, oddities, and the two real jobs."""
 
 import io
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -132,13 +134,36 @@ def test_a_local_file_takes_its_degrees_from_the_meta_file_beside_it(tmp_path):
     assert differs["message"].to_list() == ["meta-tiny.yaml says pp_size 4, the rows have 2"]
 
 
-def test_a_broken_meta_file_is_a_problem_not_an_end(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "world_size", "said"),
+    [
+        ("dp_size: [1\n", None, ""),
+        ("when: 2001-13-45\nworld_size: 8\n", 8, None),
+        ("[" * 20_000, None, "nested too deeply"),
+        ("a: " + "x" * 70_000, None, "larger than 65536 bytes"),
+        ("world_size: " + "9" * 5_000, None, "world_size is not a number of ranks"),
+        ("world_size: [8]", None, "world_size is not a number of ranks"),
+        ("world_size: !!python/name:os.system x", None, "world_size is not a number"),
+        ("world_size: \0", None, ""),
+        ("\ud800", None, ""),
+        ("- 8\n", None, None),
+    ],
+    ids=range(10),
+)
+def test_a_broken_meta_file_is_a_problem_not_an_end(tmp_path, text, world_size, said):
     path = tmp_path / "trace-tiny.parquet"
     path.write_bytes(file_of(ROWS))
-    (tmp_path / "meta-tiny.yaml").write_text("dp_size: [1\n")
+    (tmp_path / "meta-tiny.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
     got = tables(Source(path))
-    assert "bad_meta" in got["problems"]["code"].to_list()
+    assert got["ranks"]["world_size"].to_list() == [world_size, world_size]
     assert len(got["events"]) == len(ROWS)
+    bad = got["problems"].filter(pl.col("code") == "bad_meta")
+    if said is None:
+        assert bad.is_empty()
+    else:
+        assert bad["severity"].to_list() == ["warning"]
+        assert said in bad["message"][0]
+        assert len(bad["message"][0]) < 400
 
 
 def test_odd_rows_are_counted_never_dropped_in_silence():
@@ -162,6 +187,59 @@ def test_odd_rows_are_counted_never_dropped_in_silence():
         ("kernel", "optimizer", 0, 0),
         ("other", "quantum-leap", 500_000_000, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "code"),
+    [
+        ("start_ts", 1e18, "bad_time"),
+        ("start_ts", -1e18, "bad_time"),
+        ("start_ts", 3e9, "bad_time"),  # alone it would fit, after another step it would not
+        ("duration", 1e18, "bad_time"),
+        ("duration", float("inf"), "incomplete_row"),
+        ("rank", 2**33, "bad_rank"),
+        ("rank", 2**23, "bad_rank"),
+        ("stage", 2**40, "bad_rank"),
+        ("dp_rank", 2**62, "bad_rank"),
+        ("step", 2**31, "bad_step"),
+        ("step", 2**63 - 1, "bad_step"),
+        ("seq_id", -1, "incomplete_row"),
+    ],
+)
+def test_one_absurd_row_is_lost_and_no_other(column, value, code):
+    row = (0, 0, 0, 9, "gc", 0.5, 0.25, 0)
+    absurd = tuple(value if c == column else v for c, v in zip(COLUMNS, row, strict=True))
+    whole = tables(Source(data=file_of(ROWS)))
+    got = tables(Source(data=file_of([*ROWS, absurd])))
+    lost = got["problems"].filter(pl.col("severity") == "lost")
+    assert rows(lost, "code", "count", "offset") == [(code, 1, 7)]
+    for name in ("ranks", "steps", "events", "collectives", "comms"):
+        assert rows(got[name], *got[name].columns) == rows(whole[name], *whole[name].columns)
+
+
+def test_the_highest_numbers_still_fit():
+    s = 10**9
+    top = (0, 0, 2**23 - 1, 2**31 - 1, "forward-send", 1.5e9, 1.0e9, 2**63 - 1)
+    got = tables(Source(data=file_of([(0, 0, 2**23 - 1, 0, "gc", -1.25e9, 1.0e9, 0), top])))
+    assert set(got["problems"]["severity"]) == {"info"}
+    # Exact as float32 says it: 1e9, 1.25e9 and 1.5e9 are multiples of 128.
+    assert rows(got["events"], "start_ns", "dur_ns") == [
+        (0, 10**9 * s),
+        (2_500_000_000 * s, 10**9 * s),  # from the end of the step before it
+    ]
+    assert got["events"]["event_id"].to_list() == [(2**23 - 1) << 40, ((2**23 - 1) << 40) + 1]
+    assert got["collectives"]["seq"].to_list() == [((2**31 - 1) << 32) + (6 << 24)]
+
+
+def test_a_rank_that_no_integer_column_can_hold_loses_its_row_only():
+    for kind, bad in ((pl.UInt64, 2**64 - 1), (pl.Float64, float("nan")), (pl.Float64, 1.5)):
+        got = tables(Source(data=file_of([*ROWS, (0, 0, bad, 9, "gc", 0.5, 0.25, 0)], rank=kind)))
+        assert rows(got["problems"], "code", "severity", "count")[0] == (
+            "incomplete_row",
+            "lost",
+            1,
+        )
+        assert got["ranks"]["rank"].to_list() == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -248,3 +326,9 @@ def test_the_real_jobs_whole(retime_traces, job, n_rows, n_steps, ranks):
     spans = got["steps"].sort("rank", "start_ns")
     gap = spans.select((pl.col("start_ns") - pl.col("end_ns").shift().over("rank")).min()).item()
     assert gap >= 0
+
+
+def test_detection_does_not_wait_for_polars():
+    code = "import retime.ingest.detect as d, sys; [d.parser(f) for f in d.PARSERS]"
+    code += "; sys.exit('polars' in sys.modules or 'yaml' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
