@@ -12,6 +12,7 @@ import numpy as np
 from ..ingest.errors import UsageError
 from . import critical, engine
 from . import steps as timing
+from .graph import TaskGraph
 from .load import load
 from .policies import resolve
 from .policy import BadParam, Policy, ReplayJob
@@ -39,6 +40,8 @@ class Baseline(NamedTuple):
     """float64 [s]."""
     communication: timing.Communication
     path: critical.CriticalPath
+    only: int | None = None
+    """The one step that is looked at; None for all."""
 
     @property
     def fidelity_pct(self) -> float:
@@ -135,7 +138,7 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
     job = changed(job, facts={**job.facts, "measured": graph})
     spent = timing.communication(graph, start, end, steps)
     path = critical.critical_path(graph, start, end, steps)
-    return Baseline(job, steps, measured, replayed, spent, path)
+    return Baseline(job, steps, measured, replayed, spent, path, step)
 
 
 def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
@@ -147,6 +150,8 @@ def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
     job = changed(job, assumptions=(), warnings=())
     for policy, values in scenario:
         job = policy.apply(job.note(assumptions=policy.assumptions), **values)
+    if base.only is not None:
+        job = changed(job, graph=_within(base.job.graph, job.graph, base.only))
     start, end = engine.replay(job.graph)
     at, times = timing.step_times(job.graph, start, end)
     times = times[np.isin(at, base.steps)]
@@ -168,6 +173,21 @@ def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
         "assumptions": list(dict.fromkeys((*base.job.assumptions, *job.assumptions))),
         "warnings": list(dict.fromkeys((*_warnings(base), *job.warnings, *said))),
     }
+
+
+def _within(was: TaskGraph, now: TaskGraph, step: int) -> TaskGraph:
+    """The changed graph with all tasks outside a step as they were.
+
+    What a policy saves in the steps before would begin this one earlier, and what it saves here
+    end it earlier: their difference is not what it does to this step. A graph of other tasks is
+    taken whole.
+    """
+    if now.n != was.n or not np.array_equal(now.pred, was.pred):
+        return now
+    here = timing.within(was, step)
+    return now.with_(
+        gap_ns=np.where(here, now.gap_ns, was.gap_ns), dur_ns=np.where(here, now.dur_ns, was.dur_ns)
+    )
 
 
 def interval(base_ns: np.ndarray, now_ns: np.ndarray) -> tuple[float, float, tuple[str, ...]]:

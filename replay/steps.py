@@ -32,6 +32,24 @@ def step_times(
     return steps, np.bincount(index, took) / np.bincount(index)
 
 
+def within(graph: TaskGraph, step: int) -> np.ndarray:
+    """bool [n]: tasks of a step; between its marks on their rank, by measured start, if it has any.
+
+    Where there are marks the host runs ahead of the device, so that a task's own step says which
+    work it is for, not when it ran.
+    """
+    if "begins" not in graph.extra:
+        return graph.step == step
+    n_ranks = int(graph.rank.max(initial=-1)) + 1
+    first = np.full(n_ranks + 1, np.iinfo(np.int64).max)
+    last = np.full(n_ranks + 1, np.iinfo(np.int64).min)
+    opens = np.flatnonzero(graph.extra["begins"] == step)
+    closes = np.flatnonzero(graph.extra["ends"] == step)
+    first[graph.rank[opens]] = graph.start_ns[opens]
+    last[graph.rank[closes]] = graph.start_ns[closes]
+    return (graph.start_ns >= first[graph.rank]) & (graph.start_ns < last[graph.rank])
+
+
 def measured(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
     """`step_times` of the measurement itself."""
     if "begins" in graph.extra:

@@ -216,6 +216,16 @@ def test_bundled_job_replays_within_one_percent(demo_snapshot):
     assert both["step_ns"] == aligned["step_ns"]
 
 
+def test_less_lateness_never_lengthens_a_step_looked_at_alone(demo_snapshot):
+    for step in (10, 11, 12, 13):
+        swept = run.replay(
+            demo_snapshot, ["align-arrivals:ranks=1"], sweep={"factor": [1, 0.5, 0]}, step=step
+        )
+        times = [point["step_ns"] for point in swept["policies"]]
+        assert times[0] == pytest.approx(swept["measured_ns"], rel=1e-4)
+        assert times == sorted(times, reverse=True)
+
+
 def test_bundled_jobs_gaps_are_explained(demo_snapshot):
     graph = load.load(demo_snapshot).graph
     inside = graph.step >= 0
