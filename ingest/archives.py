@@ -352,7 +352,12 @@ def natural_order(name: str) -> tuple[list, str]:
     run = ""
     for ch in name + "\0":
         if run and ch.isdecimal() != run[-1].isdecimal():
-            parts.append((0, int(run), "") if run.isdecimal() else (1, 0, run))
+            if run.isdecimal():
+                # As text: a member's name may have more digits than int() takes.
+                digits = "".join(str(int(d)) for d in run).lstrip("0")
+                parts.append((0, len(digits), digits))
+            else:
+                parts.append((1, 0, run))
             run = ""
         run += ch
     return parts, name

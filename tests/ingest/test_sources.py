@@ -91,6 +91,20 @@ def test_gzip_damaged_or_followed_by_rubbish(tmp_path):
         assert "not gzip" in (stream_defect(f) or "")
 
 
+def test_natural_order_of_numbers_of_any_length(tmp_path):
+    long = "9" * 5000  # more digits than int() takes
+    ordered = ["r", "r0", "r00", "r002", "r2", "r\u0663", "r10", "r10a", f"r{long}", f"r1{long}"]
+    backwards = ordered[::-1]
+    assert sorted(backwards, key=archives.natural_order) == ordered
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
+        for name in backwards:
+            z.writestr(name, TEXT)
+    sources, problems = found(tmp_path / "a.zip")
+    assert [s.name.rpartition("!")[2] for s in sources][:8] == ordered[:8]
+    assert [len(read(s)) for s in sources] == [len(TEXT)] * 10
+    assert problems == []
+
+
 def test_folder_in_natural_order_without_hidden_entries(tmp_path):
     for name in ("rank10.json", "rank2.json", ".hidden.json", ".git/x.json", "sub/rank0.json"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
