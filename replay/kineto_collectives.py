@@ -16,6 +16,7 @@ from .residual import PIN_END
 
 FROM_ROOT = ("broadcast", "scatter")
 TO_ROOT = ("reduce", "gather")
+P2P = ("send", "recv", "send_recv")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Participations:
     start_ns: np.ndarray
     end_ns: np.ndarray
     instance: np.ndarray
-    """Dense code of the collective."""
+    """Dense code of the collective; of several in one kernel the first."""
     activity: np.ndarray
     """Row of the device activity, -1 for one on the host."""
     op: np.ndarray
@@ -78,7 +79,10 @@ def participations(
 
 
 def _one_an_event(tables: Tables, act: Activities) -> pl.DataFrame:
-    """Rows of `collectives`, one an event, with `size`, `event` (the key) and `activity`."""
+    """Rows of `collectives`, one an event, with `size`, `event` (the key) and `activity`.
+
+    `instances` lists the collective_id of each peer of a point-to-point kernel, else is empty.
+    """
     rows = tables.collectives.sort("start_ns", "event_id", "collective_id")
     op = rows["op"].cast(pl.String).to_numpy()
     size = size_bytes(op, ints(rows["in_bytes"], -1), ints(rows["out_bytes"], -1))
@@ -87,7 +91,12 @@ def _one_an_event(tables: Tables, act: Activities) -> pl.DataFrame:
         size=pl.Series(size, dtype=pl.Int64), event=pl.col("event_id").fill_null(-number)
     )
     rows = rows.group_by("rank", "event", maintain_order=True).agg(
-        pl.exclude("size").first(), pl.col("size").sum()
+        pl.exclude("size").first(),
+        pl.col("size").sum(),
+        pl.col("collective_id")
+        .filter(pl.col("op").cast(pl.String).is_in(P2P) & pl.col("collective_id").is_not_null())
+        .unique(maintain_order=True)
+        .alias("instances"),
     )
     known = act.frame.select("rank", event="event_id").with_row_index("activity")
     rows = rows.join(known, on=["rank", "event"], how="left", maintain_order="left")
@@ -130,7 +139,7 @@ def joins(draft: Draft, part: Participations) -> None:
 
     A transfer follows its own arrival and the join of all. Of a broadcast or scatter the join is
     the root's arrival, and the root follows its own alone; of a reduce or gather only the root
-    follows the join.
+    follows the join. A kernel that exchanges with several peers is in the join with each.
     """
     draft.edge(part.arrive, part.transfer)
     n = len(part.rank)
@@ -143,11 +152,14 @@ def joins(draft: Draft, part: Participations) -> None:
     from_root = np.isin(op, FROM_ROOT) & rooted
     to_root = np.isin(op, TO_ROOT) & rooted
     step = ints(part.frame["step"], -1)
-    many = int(part.instance.max()) + 1
+    row, further = _further(part)
+    rows = np.concatenate([np.arange(n), row])
+    instance = np.concatenate([part.instance, further])
+    many = int(instance.max()) + 1
     ready = np.full(many, np.iinfo(np.int64).min)
-    np.maximum.at(ready, part.instance, part.start_ns)
+    np.maximum.at(ready, instance, part.start_ns[rows])
     first = np.full(many, n)
-    np.minimum.at(first, part.instance, np.arange(n))
+    np.minimum.at(first, instance, rows)
     join = draft.add(
         many,
         kind=Kind.JOIN,
@@ -162,14 +174,38 @@ def joins(draft: Draft, part: Participations) -> None:
     draft.edge(np.where(from_root & ~at_root, -1, part.arrive), mine)
     follows = ~(from_root & at_root) & ~(to_root & ~at_root)
     draft.edge(np.where(follows, mine, -1), part.transfer)
-    seen = np.bincount(part.instance)[part.instance]
-    partial = (seen < ints(part.frame["group_size"], -1)) & (step >= 0)
-    k = len(np.unique(part.instance[partial]))
+    draft.edge(part.arrive[row], join[further])
+    draft.edge(join[further], part.transfer[row])
+    paired = np.isin(op, P2P) & part.frame["peer"].is_not_null().to_numpy()
+    wanted = np.where(paired, 2, ints(part.frame["group_size"], -1))[rows]
+    partial = (np.bincount(instance)[instance] < wanted) & (step[rows] >= 0)
+    k = len(np.unique(instance[partial]))
     if k:
         draft.warnings.append(
             f"{k} of {many} collectives were not seen on all their ranks: they join the ranks "
             "seen, and what was spent waiting for the others counts as transfer"
         )
+
+
+def _further(part: Participations) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of kernels with several peers, and the code of each instance after their first."""
+    each = part.frame.select("collective_id", "instances").with_row_index("row")
+    each = each.explode("instances").filter(pl.col("instances") != pl.col("collective_id"))
+    known = part.frame.select(instances="collective_id", code=pl.Series(part.instance))
+    each = each.join(known.unique("instances"), on="instances", how="left", maintain_order="left")
+    # an instance that is no kernel's first has no code yet
+    new = int(part.instance.max()) + 1 + dense(each, "instances")
+    code = ints(each["code"], -1)
+    return ints(each["row"]), _without_gaps(np.where(code < 0, new, code), part.instance)
+
+
+def _without_gaps(code: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """The codes above those used, numbered on from these without a gap."""
+    many = int(used.max()) + 1
+    above = code >= many
+    out = code.copy()
+    out[above] = many + np.unique(code[above], return_inverse=True)[1]
+    return out
 
 
 def _algorithms(frame: pl.DataFrame, comms: pl.DataFrame | None) -> pl.Series:

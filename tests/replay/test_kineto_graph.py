@@ -353,6 +353,29 @@ def test_coalesced_rows_of_one_kernel_are_one_participation(tables):
     assert graph.bytes[moved].tolist() == [3000, 3000]
 
 
+def test_a_kernel_with_several_peers_waits_for_each_and_for_nobody_else(tables):
+    # Ranks in a line, each exchanging with its neighbours; who came when, and instances by pair.
+    begins, ends = (0, 10, 30, 40), (15, 35, 45, 45)
+    pairs = {0: [(1, 1)], 1: [(1, 0), (2, 2)], 2: [(2, 1), (3, 3)], 3: [(3, 2)]}
+    for rank, peers in pairs.items():
+        event = tables.kernel(
+            rank, "nccl", begins[rank], ends[rank], stream=20, category="comm", step=1
+        )
+        for instance, peer in peers:
+            tables.part(
+                rank, "send_recv", begins[rank], ends[rank], instance=instance, event=event,
+                peer=peer, group_size=4, coalesced=2 * len(peers), step=1,
+            )  # fmt: skip
+    job = kineto.build(tables.frames())
+    start, _ = engine.replay(job.graph)
+    moved = np.flatnonzero(job.graph.kind == Kind.TRANSFER)
+    by_rank = moved[np.argsort(job.graph.rank[moved])]
+    begun = (start[by_rank] - start[by_rank].min()) // US
+    assert begun.tolist() == [0, 20, 30, 30]
+    assert (job.graph.kind == Kind.JOIN).sum() == 3
+    assert not any("not seen on all" in w for w in job.warnings)
+
+
 def test_collectives_that_wait_in_a_circle_are_taken_apart(tables):
     # The same two collectives, in opposite order on each rank's one stream.
     for rank, order in ((0, (1, 2)), (1, (2, 1))):
