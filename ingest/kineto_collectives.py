@@ -280,7 +280,8 @@ def _groups(
     symbols: Symbols,
     kernels: Rows,
 ) -> dict[int, list[int]]:
-    """Calls that each group-ending kernel carries, for kernels launched outside every call.
+    """Calls that each group-ending kernel carries: one launched outside every call, or by a call
+    that names no operation but the end of a group.
 
     Only point-to-point calls are grouped: others launch their own kernels. The calls are those of
     the kernel's thread since the thread's last communication launch.
@@ -301,7 +302,9 @@ def _groups(
         t, now = int(thread[i]), int(launch_ns[i])
         by_name = classify.comm_kernel(symbols.text(int(kernels["name"][i])))
         op = own[i].op if own[i] is not None else by_name.op if by_name else None  # type: ignore[union-attr]
-        if call[i] < 0 and (op in P2P or op in (None, "unknown")):
+        inside = of_call[int(call[i])] if call[i] >= 0 else None
+        ends_group = call[i] < 0 or (inside is not None and inside.op == "send_recv")
+        if ends_group and (op in P2P or op in (None, "unknown")):
             begun = calls["start_ns"][waiting]
             mine = waiting[
                 (calls["thread"][waiting] == t)

@@ -191,6 +191,17 @@ def test_a_group_with_next_and_previous_rank_exchanges_with_each(parts):
     assert len({r["event_id"] for r in rows}) == 1
 
 
+def test_a_group_that_a_call_of_its_own_ends(parts):
+    send = ARGS | {"Collective name": "send", "Dst Rank": 7}
+    recv = ARGS | {"Collective name": "recv", "Src Rank": 7}
+    (row,), _, _ = parts(
+        call(5, 1, **send), call(7, 1, **recv),
+        call(10, 5, Seq=9, **(ARGS | {"Collective name": "coalesced"})),
+        launch(12, 2), kernel(30, 2, SR),
+    )  # fmt: skip
+    assert some(row, "op", "coalesced", "peer", "in_bytes") == ("send_recv", 2, 7, 8192)
+
+
 def test_a_group_with_a_peer_that_nobody_names_is_one_row_without(parts):
     send = ARGS | {"Collective name": "send"}
     (row,), _, _ = parts(
