@@ -31,6 +31,17 @@ def forks(monkeypatch):
 
 
 @pytest.fixture
+def kineto_forks(monkeypatch):
+    """The same of real traces, each ingest with two workers."""
+    monkeypatch.syspath_prepend(str(HERE))
+    from forks import Forks
+
+    started = Forks("2")
+    yield started
+    started.close()
+
+
+@pytest.fixture
 def tree():
     """`tree(folder)`: every path below it, with time of change and content of files."""
 

@@ -1,7 +1,8 @@
 """Ingests in forked processes, started without the cost of imports, so that they can be killed.
 
 As a script: reads JSON lines, `{"start": [warehouse, paths, job]}` answers the process's number,
-`{"wait": pid}` answers its exit code (negative: the signal).
+`{"wait": pid}` answers its exit code (negative: the signal). Its argument is the number of workers
+for each ingest of real formats; without one the traces are made up.
 """
 
 import json
@@ -16,9 +17,12 @@ HERE = Path(__file__).resolve().parent
 class Forks:
     """The other end: one warm process that forks an ingest on demand."""
 
-    def __init__(self):
+    def __init__(self, *arguments):
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, __file__, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def _ask(self, question):
@@ -38,13 +42,17 @@ class Forks:
         self._process.stdout.close()
 
 
-def _serve():
+def _serve(workers=None):
     sys.path.insert(0, str(HERE))
-    import fake_trace  # noqa: F401
-    from retime.ingest.run import ingest
-    from standins import use_fake_format
+    from retime.ingest import run
 
-    use_fake_format()
+    if workers is None:
+        import fake_trace  # noqa: F401
+        from standins import use_fake_format
+
+        use_fake_format()
+    else:
+        run.SMALL_BYTES = 0  # small files go to workers too
     for line in sys.stdin:
         question = json.loads(line)
         if "wait" in question:
@@ -55,11 +63,11 @@ def _serve():
             code = 1
             try:
                 warehouse, paths, job = question["start"]
-                code = ingest(warehouse, paths, job=job, workers=1).exit_code
+                code = run.ingest(warehouse, paths, job=job, workers=int(workers or 1)).exit_code
             finally:
                 os._exit(code)
         print(pid, flush=True)
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(*sys.argv[1:])

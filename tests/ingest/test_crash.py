@@ -15,6 +15,7 @@ from retime.ingest.warehouse import Warehouse
 
 KILLS = 50
 KILLS_A_WAREHOUSE = 3
+KINETO_KILLS = 4
 
 
 @pytest.fixture
@@ -95,6 +96,34 @@ def test_killed_at_any_moment_it_opens_and_finishing_gives_the_same(
         leave_only_the_newest(warehouse, monkeypatch)
         assert contents(warehouse.path) == contents(reference.path)
         assert set(tree(warehouse.path)) == set(tree(reference.path))  # nothing left behind
+
+
+def test_real_traces_killed_with_their_workers_busy_finish_the_same(
+    tmp_path, demo_job, kineto_forks, tree, rows, monkeypatch
+):
+    paths = [demo_job / f"rank{rank}.json.gz" for rank in range(2)]
+    reference = Warehouse(tmp_path / "reference")
+    began = time.monotonic()
+    assert kineto_forks.wait(kineto_forks.start(reference.path, paths, "j")) == 0
+    duration = time.monotonic() - began
+    assert [r["rank"] for r in rows(reference.snapshot("j"), "ranks")] == [0, 1]
+    killed = 0
+    warehouse = Warehouse(tmp_path / "killed")
+    for n in range(KINETO_KILLS):
+        pid = kineto_forks.start(warehouse.path, paths, "j")
+        time.sleep(duration * (n + 0.5) / KINETO_KILLS)
+        os.kill(pid, signal.SIGKILL)
+        killed += kineto_forks.wait(pid) == -signal.SIGKILL
+        if warehouse.path.exists():
+            assert_whole(warehouse)
+    assert kineto_forks.wait(kineto_forks.start(warehouse.path, paths, "j")) == 0
+    assert killed  # the later ones may have found little left to do and finished
+    assert_whole(warehouse)
+    # A worker outlives its parent by a moment, in which it may write where things are removed.
+    warehouse.remove_orphans("j")
+    leave_only_the_newest(warehouse, monkeypatch)
+    assert contents(warehouse.path) == contents(reference.path)
+    assert set(tree(warehouse.path)) == set(tree(reference.path))  # nothing left behind
 
 
 def test_four_processes_bring_their_ranks_into_one_job_at_once(
