@@ -5,7 +5,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from .graph import Kind, TaskGraph
+from .graph import TaskGraph
+from .steps import participations
 
 
 def waited_for(graph: TaskGraph, end: np.ndarray, arrive: np.ndarray) -> np.ndarray:
@@ -25,27 +26,23 @@ def waited_for(graph: TaskGraph, end: np.ndarray, arrive: np.ndarray) -> np.ndar
     same &= step[order[1:]] == step[order[:-1]]
     since = np.full(len(arrive), np.iinfo(np.int64).min)
     since[order[1:][same]] = end[arrive[order[:-1][same]]]
-    _walk(
-        graph.pred_ptr, graph.pred, graph.rank, graph.kind == Kind.TRANSFER,
-        graph.kind == Kind.ARRIVE, end, arrive, since, out,
-    )  # fmt: skip
+    own = np.full(graph.n, -1, np.int64)
+    arrivals, transfers = participations(graph)
+    own[transfers] = arrivals
+    _walk(graph.pred_ptr, graph.pred, graph.rank, own, end, arrive, since, out)
     return out
 
 
 @numba.njit(cache=True)
-def _walk(
-    pred_ptr, pred, rank, is_transfer, is_arrive, end, arrive, since, out
-):  # pragma: no cover - compiled
+def _walk(pred_ptr, pred, rank, own, end, arrive, since, out):  # pragma: no cover - compiled
     for k in range(len(arrive)):
         i = arrive[k]
         while i >= 0:
             out[i] = k
-            last = -1
-            for e in range(pred_ptr[i], pred_ptr[i + 1]):
-                j = pred[e]
-                if rank[j] != rank[i] or (is_transfer[i] and not is_arrive[j]):
-                    continue
-                if last < 0 or end[j] > end[last]:
-                    last = j
-            # At the moment of the arrival before, only what has length is left of the way.
+            last = own[i]
+            if last < 0:
+                for e in range(pred_ptr[i], pred_ptr[i + 1]):
+                    j = pred[e]
+                    if rank[j] == rank[i] and (last < 0 or end[j] > end[last]):
+                        last = j
             i = last if last >= 0 and end[last] > since[k] else -1
