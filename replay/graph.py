@@ -8,6 +8,8 @@ from enum import IntEnum
 import numba
 import numpy as np
 
+from ..ingest.errors import UnusableInput
+
 NULL = np.int64(-(2**63))
 """`start_ns` of a task that was never measured (joins, tasks a policy added)."""
 
@@ -24,12 +26,12 @@ class Kind(IntEnum):
     OTHER = 6
 
 
-class GraphCycle(ValueError):
+class GraphCycle(UnusableInput):
     """The edges go round in a circle; `tasks` are the indices (as given) along one circle."""
 
     def __init__(self, tasks: list[int], labels: list[str]):
         self.tasks = tasks
-        shown = " -> ".join(labels[:8]) + (" -> ..." if len(labels) > 8 else "")
+        shown = " -> ".join(x[:60] for x in labels[:8]) + (" -> ..." if len(labels) > 8 else "")
         super().__init__(
             f"task graph has a cycle of {len(tasks)} tasks: {shown}; "
             "clocks or matching put an effect before its cause: check the `problems` of the job"

@@ -98,12 +98,22 @@ def boolean(text: str) -> bool:
     return known[text.lower()]
 
 
+MAX_INTEGERS = 1_000_000
+"""More than any job has ranks: a list from the command line is expanded in memory."""
+
+
 def integers(text: str) -> tuple[int, ...]:
-    """`0-3+8` -> (0, 1, 2, 3, 8): commas part parameters on a command line, so + joins."""
+    """`0-3+8` -> (0, 1, 2, 3, 8): commas part parameters on a command line, so + joins.
+
+    Raises ValueError for more than MAX_INTEGERS of them.
+    """
     out: list[int] = []
     for part in text.split("+"):
         first, dash, last = part.partition("-")
-        out += range(int(first), int(last if dash else first) + 1)
+        low, high = int(first), int(last if dash else first)
+        if high - low >= MAX_INTEGERS - len(out):
+            raise ValueError(f"more than {MAX_INTEGERS} numbers")
+        out += range(low, high + 1)
     return tuple(out)
 
 

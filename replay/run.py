@@ -149,7 +149,7 @@ def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
     job = base.job.note()
     job = changed(job, assumptions=(), warnings=())
     for policy, values in scenario:
-        job = policy.apply(job.note(assumptions=policy.assumptions), **values)
+        job = policy.apply(job, **values)
     if base.only is not None:
         job = changed(job, graph=_within(base.job.graph, job.graph, base.only))
     start, end = engine.replay(job.graph)

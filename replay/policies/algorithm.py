@@ -18,6 +18,12 @@ from ..quantities import bandwidth_bytes_per_s, time_ns
 ASSUMED = "ring"
 
 
+ASSUMPTIONS = (
+    "alpha and bandwidth are the same under both algorithms",
+    "the new algorithm contends with other work as the old one did",
+)
+
+
 def apply(
     job: ReplayJob,
     *,
@@ -65,7 +71,7 @@ def apply(
     task = graph.kind == Kind.TRANSFER
     dur = graph.dur_ns.copy()
     dur[task] = np.rint(dur[task] * ratio[graph.collective[task]]).astype(np.int64)
-    return job.with_graph(dur_ns=dur)
+    return job.with_graph(dur_ns=dur).note(assumptions=ASSUMPTIONS)
 
 
 def _group(job, rows, algo, alpha, bandwidth, ratio) -> ReplayJob:
@@ -140,9 +146,6 @@ POLICY = Policy(
             "of a link, one direction (default: fitted from the trace)",
         ),
     ),
-    assumptions=(
-        "alpha and bandwidth are the same under both algorithms",
-        "the new algorithm contends with other work as the old one did",
-    ),
+    assumptions=ASSUMPTIONS,
     apply=apply,
 )

@@ -45,11 +45,14 @@ def apply(
 ) -> ReplayJob:
     """The job with the lateness of the selected ranks, ops and stages scaled by `factor`.
 
-    Raises BadParam for a negative factor.
+    Raises BadParam for a factor that is negative or not finite, and for ranks or stages that the
+    job does not have.
     """
-    if factor < 0:
-        raise BadParam(f"policy align-arrivals: factor={factor}, expected 0 or more")
+    if not (np.isfinite(factor) and factor >= 0):
+        raise BadParam(f"policy align-arrivals: factor={factor}, expected 0 or more, and finite")
     graph = job.graph
+    _known("ranks", ranks, graph.rank)
+    _known("stage", stage, graph.extra.get("stage", np.empty(0, np.int64)))
     chosen = np.ones(graph.n, bool)
     if ranks:
         chosen &= np.isin(graph.rank, ranks)
@@ -65,6 +68,16 @@ def apply(
     return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
         assumptions=(IDEAL if to == "ideal" else SHED,)
     )
+
+
+def _known(name: str, asked: tuple[int, ...], have: np.ndarray) -> None:
+    known = np.unique(have[have >= 0])
+    strange = sorted(set(asked) - set(known.tolist()))
+    if strange:
+        has = f"{known[0]} to {known[-1]}" if len(known) else "none"
+        raise BadParam(
+            f"policy align-arrivals: {name}={strange[0]} is not in this job; it has {has}"
+        )
 
 
 def _to_ideal(graph: TaskGraph, chosen: np.ndarray, factor: float, cause: str) -> TaskGraph:
