@@ -81,11 +81,11 @@ def test_the_chain_ends_at_the_arrival_before():
 
 def test_the_chain_goes_on_past_what_the_rank_waited_for_elsewhere():
     # Work, a collective of comm 1 (its transfer follows the join alone), work, one of comm 0.
-    kinds = [Kind.COMPUTE, Kind.ARRIVE, Kind.JOIN, Kind.TRANSFER, Kind.COMPUTE, Kind.ARRIVE]
+    kinds = [Kind.COMPUTE, Kind.ARRIVE, Kind.JOIN, Kind.TRANSFER] * 2
     graph, _ = build(
-        6, np.arange(5), np.arange(1, 6), order_ns=np.arange(6), kind=np.array(kinds),
-        rank=np.array([0, 0, -1, 0, 0, 0]), dur_ns=np.array([5, 0, 0, 2, 7, 0]),
-        step=np.zeros(6), collective=np.array([-1, 0, 0, 0, -1, 1]), start_ns=np.arange(6),
+        8, np.arange(7), np.arange(1, 8), order_ns=np.arange(8), kind=np.array(kinds),
+        rank=np.array([0, 0, -1, 0] * 2), dur_ns=np.array([5, 0, 0, 2, 7, 0, 0, 2]),
+        step=np.zeros(8), collective=np.array([-1, 0, 0, 0, -1, 1, 1, 1]), start_ns=np.arange(8),
     )  # fmt: skip
     _, end = engine.replay(graph)
-    assert waited_for(graph, end, np.array([5])).tolist() == [0, 0, -1, 0, 0, 0]
+    assert waited_for(graph, end, np.array([5])).tolist() == [0, 0, -1, 0, 0, 0, -1, -1]
