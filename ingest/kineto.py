@@ -144,7 +144,7 @@ _PLAIN, _STEP, _CALL, _OLD_CALL, _API_CALL, _HOST_RAN, _COLLECTIVE_COMM = range(
 
 
 def _role(name: str) -> int:
-    if name.startswith("ProfilerStep#"):
+    if steps.step_number(name) != steps.NO_NUMBER:
         return _STEP
     if name == "record_param_comms":
         return _CALL
@@ -502,7 +502,7 @@ class _Trace:
         if not len(kernels["event_id"]):
             on_host = by_role.get(_COLLECTIVE_COMM, [])
             parts += collectives.host_parts(on_host, api, "xccl", comms, step_at, self.tally)
-        batch = collectives.collectives_batch(parts, self.rank)
+        batch = collectives.collectives_batch(parts, self.rank, self.tally)
         if batch is not None:
             yield "collectives", batch
         rows = comms.batch()

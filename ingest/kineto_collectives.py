@@ -13,7 +13,7 @@ import pyarrow as pa
 from . import classify
 from .kineto_args import elements, input_elements
 from .kineto_comms import Comm, Comms
-from .kineto_header import parse_rank_list
+from .kineto_header import as_int, parse_rank_list
 from .kineto_launches import Launches, enclosing, launch_of
 from .kineto_problems import Tally
 from .rawbatch import NULL, Symbols
@@ -30,6 +30,9 @@ KERNEL_COLUMNS = (
     "event_id", "name", "start_ns", "end_ns", "stream", "correlation", "external_id", "grid", *ARGS,
 )  # fmt: skip
 CALL_COLUMNS = ("event_id", "name", "start_ns", "end_ns", "thread", "external_id", *ARGS)
+
+MOST_ROWS = 1 << 62
+"""A split of more rows is none."""
 
 ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter"})
 P2P = frozenset({"send", "recv", "send_recv"})
@@ -154,7 +157,7 @@ class Reader:
         if code < 0:
             return None
         if code not in self._splits:
-            numbers, whole = parse_rank_list(self._symbols.text(code))
+            numbers, whole = parse_rank_list(self._symbols.text(code), MOST_ROWS)
             self._splits[code] = list(numbers) if whole and numbers else None
             if not whole:
                 self._tally.add("splits_truncated")
@@ -472,7 +475,7 @@ def _tell_api(part: Part, args: dict, members: tuple[int, ...] | None) -> None:
     place = _ROOT_INPUT.get(part.op)
     if place is not None and place < len(inputs):
         value = str(inputs[place])
-        member = _member(members, int(value)) if value.isdecimal() else None
+        member = _member(members, as_int(value)) if value.isdecimal() else None
         if part.op in ROOTED:
             part.root = member
         else:
@@ -481,7 +484,9 @@ def _tell_api(part: Part, args: dict, members: tuple[int, ...] | None) -> None:
         lists = [v for v in inputs if isinstance(v, str) and v.startswith("[")]
         dims = args.get("Input Dims")
         if len(lists) >= 2:
-            (got, whole_got), (sent, whole_sent) = map(parse_rank_list, lists[:2])
+            (got, whole_got), (sent, whole_sent) = (
+                parse_rank_list(v, MOST_ROWS) for v in lists[:2]
+            )
             part.out_splits = list(got) if whole_got and got else None
             part.in_splits = list(sent) if whole_sent and sent else None
         out_n = elements(dims[:1]) if isinstance(dims, list) else None
@@ -489,7 +494,18 @@ def _tell_api(part: Part, args: dict, members: tuple[int, ...] | None) -> None:
         part.out_bytes = _bytes(out_n, dtype)
 
 
-def collectives_batch(parts: list[Part], rank: int) -> pa.RecordBatch | None:
+def _fitting(values: list, column: str, tally: Tally) -> list:
+    """Integers that fit their column; the others are null and counted."""
+    type = TABLES["collectives"].schema.field(column).type
+    if not pa.types.is_integer(type):
+        return values
+    limit = 1 << (type.bit_width - 1)
+    out = [v if v is None or -limit <= v < limit else None for v in values]
+    tally.add("size_out_of_range", None, out.count(None) - values.count(None))
+    return out
+
+
+def collectives_batch(parts: list[Part], rank: int, tally: Tally) -> pa.RecordBatch | None:
     """Rows of `collectives` in order of start; None where there are none."""
     if not parts:
         return None
@@ -498,7 +514,9 @@ def collectives_batch(parts: list[Part], rank: int) -> pa.RecordBatch | None:
     same = ("seq", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root", "peer", "algo",
             "proto", "channels", "start_ns", "end_ns", "stream", "step", "event_id",
             "coalesced")  # fmt: skip
-    columns: dict[str, object] = {c: [getattr(p, c) for p in parts] for c in same}
+    columns: dict[str, object] = {
+        c: _fitting([getattr(p, c) for p in parts], c, tally) for c in same
+    }
     columns |= {
         "comm": [p.comm.comm if p.comm else None for p in parts],
         "rank": [rank] * len(parts),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from . import classify
-from .kineto_header import Group, parse_rank_list, rebuild_ranks
+from .kineto_header import MAX_MEMBERS, Group, as_size, parse_rank_list, rebuild_ranks
 from .kineto_problems import Tally
 from .schema import TABLES
 
@@ -109,7 +109,10 @@ class Comms:
         start: int | None,
         stride: int | None,
     ) -> Comm:
+        size = as_size(size)
         shown, whole = parse_rank_list(ranks_text) if ranks_text else ((), False)
+        if ranks_text and not shown and not whole:
+            self._tally.add("bad_member_list")
         ranks = shown if whole and shown and (size is None or len(shown) == size) else None
         entries = self._listed.get(name or "", [])
         fitting = [e for e in entries if size is None or e.size in (None, size)]
@@ -123,7 +126,7 @@ class Comms:
             ranks = listed[0] if len(set(listed)) == 1 else None
         if ranks is None and not whole:
             ranks = rebuild_ranks(shown, size, start, stride)
-        if ranks is None and size and size == self._world:
+        if ranks is None and size and size == self._world and size <= MAX_MEMBERS:
             ranks = tuple(range(size))
         if ranks is None:
             self._tally.add("members_unknown")

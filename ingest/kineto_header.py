@@ -227,18 +227,25 @@ def devices(meta: dict) -> list[dict]:
     return [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
 
 
-def parse_rank_list(text: object) -> tuple[tuple[int, ...], bool]:
+def parse_rank_list(text: object, most: int = MAX_RANK) -> tuple[tuple[int, ...], bool]:
     """Numbers of a list given as a list or as text, and whether all are there.
 
-    Text of more than 30 numbers is cut by its writer to `[a, b, ..., z]`.
+    Text of more than 30 numbers is cut by its writer to `[a, b, ..., z]`. A list with a number
+    that is negative or over `most` says nothing.
     """
     if isinstance(text, list):
         numbers = [as_int(v) for v in text]
-        return tuple(n for n in numbers if n is not None), None not in numbers
-    if not isinstance(text, str):
+        whole = None not in numbers
+    elif isinstance(text, str):
+        numbers = [as_int(v) for v in re.findall(r"-?\d+", text, re.ASCII)]
+        whole = "..." not in text and text.rstrip().endswith("]")
+    else:
         return (), False
-    numbers = re.findall(r"-?\d+", text)
-    return tuple(map(int, numbers)), "..." not in text and text.rstrip().endswith("]")
+    known = tuple(n for n in numbers if n is not None)
+    strange = any(not 0 <= n <= most for n in known)
+    if strange or (isinstance(text, str) and len(known) < len(numbers)):
+        return (), False
+    return known, whole
 
 
 def rebuild_ranks(
@@ -256,7 +263,7 @@ def rebuild_ranks(
             return None
         start, stride = visible[0], visible[1] - visible[0]
     members = range(start, start + size * stride, stride) if stride > 0 else range(0)
-    if len(members) != size:
+    if len(members) != size or members[-1] > MAX_RANK:
         return None
     if visible:
         shown = visible[:-1]

@@ -33,7 +33,15 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "warning",
         "a process group's members are not all in the trace; it is told apart by name and size",
     ),
-    "splits_truncated": ("warning", "a cut list of all-to-all splits; null, totals are kept"),
+    "bad_member_list": ("warning", "a process group's list with ranks that cannot be; not used"),
+    "splits_truncated": (
+        "warning",
+        "a list of all-to-all splits that is cut, or of impossible numbers; null, totals are kept",
+    ),
+    "size_out_of_range": (
+        "warning",
+        "a number of a collective (a size, a rank) that cannot be; null",
+    ),
     "comm_unknown": ("info", "a collective without a process group in the trace; comm is null"),
     "calls_without_kernels": (
         "info",

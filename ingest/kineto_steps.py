@@ -16,7 +16,9 @@ NO_NUMBER = -1
 def step_number(name: str) -> int:
     """N of `ProfilerStep#N`; NO_NUMBER for any other name."""
     head, _, number = name.partition("#")
-    return int(number) if head == "ProfilerStep" and number.isdecimal() else NO_NUMBER
+    if head != "ProfilerStep" or not number.isdecimal() or len(number) > 18:
+        return NO_NUMBER
+    return int(number)
 
 
 class HostSteps(NamedTuple):

@@ -195,6 +195,43 @@ def test_sizes_of_groups_do_not_fill_memory_or_break(tmp_path, take, size):
     assert ("bad_world_size" in codes(tables)) == (size != 2**23)
 
 
+def kernel(name="ncclDevKernel_AllReduce_Sum", cat="kernel", **args):
+    return {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": 20, "ts": 3000, "dur": 10,
+            "args": {"stream": 20, "device": 0, "correlation": 1, **args}}  # fmt: skip
+
+
+LIES = {
+    "size": {"Group size": 10**12, "Process Group Ranks": "[]"},
+    "negative size": {"Group size": -5, "Process Group Ranks": "[-1, 0]"},
+    "bytes": {"In msg nelems": 2**63 - 1, "Out msg nelems": 2**62, "dtype": "Double"},
+    "ranks": {"Process Group Ranks": f"[0, {10**30}]"},
+    "digits": {"Process Group Ranks": f"[0, {'9' * 5000}]"},
+    "stride": {"Process Group Ranks": "[]", "Global rank start": 0, "Global rank stride": 2**40},
+    "peer": {"Collective name": "send", "Src Rank": -1, "Dst Rank": 2**40},
+    "splits": {"Collective name": "all_to_allv", "In split size": f"[1, {2**63}]"},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_numbers_of_collectives_that_cannot_be_are_null(tmp_path, take, lie):
+    args = {"Collective name": "allreduce", "Group size": 2, "Process Group Name": "0",
+            "Seq": 1, "dtype": "Float"} | LIES[lie]  # fmt: skip
+    events = [kernel(**args), kernel("record_param_comms", "cpu_op", **args)]
+    report, tables = take(write(tmp_path / "a.json", trace(events=events)))
+    assert len(tables["events"]) == N_EVENTS + 2
+    assert len(tables["collectives"]) == 1
+    assert report.exit_code == 0
+    assert report.n_problems or lie == "stride"  # the size alone says who the members are
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "x", "-1"])
+def test_a_step_number_that_is_none_is_another_annotation(tmp_path, take, number):
+    step = kernel(f"ProfilerStep#{number}", "user_annotation")
+    _, tables = take(write(tmp_path / "a.json", trace(events=[step])))
+    assert len(tables["events"]) == N_EVENTS + 1
+    assert tables["steps"] == []
+
+
 def test_a_rank_beyond_its_world_is_said(tmp_path, take):
     _, tables = take(write(tmp_path / "a.json", trace(3)))
     assert codes(tables)["bad_world_size"] == "warning"
