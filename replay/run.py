@@ -149,7 +149,11 @@ def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
     job = base.job.note()
     job = changed(job, assumptions=(), warnings=())
     for policy, values in scenario:
+        before = job.assumptions
         job = policy.apply(job, **values)
+        if job.assumptions == before:
+            # One that does not say what this use of it assumes assumes all that it may.
+            job = job.note(assumptions=policy.assumptions)
     if base.only is not None:
         job = changed(job, graph=_within(base.job.graph, job.graph, base.only))
     start, end = engine.replay(job.graph)
