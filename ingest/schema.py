@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -43,7 +44,7 @@ class Table(NamedTuple):
         """The Arrow schema of the table's files (`job` is the hive partition, not a column)."""
         return pa.schema([(c.name, c.type) for c in self.columns])
 
-    def batch(self, data: dict[str, object]) -> pa.RecordBatch:
+    def batch(self, data: Mapping[str, Any]) -> pa.RecordBatch:
         """A batch with this table's schema from columns by name; those not given are null.
 
         Raises KeyError for a column that the table does not have.
@@ -51,7 +52,7 @@ class Table(NamedTuple):
         unknown = set(data) - {c.name for c in self.columns}
         if unknown:
             raise KeyError(f"table {self.name} has no column {sorted(unknown)}")
-        n = max((len(v) for v in data.values()), default=0)  # type: ignore[arg-type]
+        n = max((len(v) for v in data.values()), default=0)
         arrays = []
         for c in self.columns:
             v = data.get(c.name)
