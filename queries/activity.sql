@@ -11,10 +11,11 @@ SELECT DISTINCT job, rank FROM events WHERE kind = 'kernel';
 -- event carries counts by its own times. On a rank without a GPU: its participations, and as
 -- compute its host operations, but for those of the communication library and those on the
 -- library's own threads. `transfer_ns` is the moment from which a comm interval moves bytes: of
--- the operations that share a kernel, the first. Unmatched communication moves bytes throughout.
+-- the operations that share a kernel, the first. Communication of which nothing says what part is
+-- wait (`waits.wait_known`, or no participation at all) is `unsplit`: it never moves bytes.
 CREATE VIEW _activity AS
 WITH ready AS (
-    SELECT job, event_id, min(start_ns + wait_ns) AS transfer_ns
+    SELECT job, event_id, min(start_ns + wait_ns) FILTER (wait_known) AS transfer_ns
     FROM waits
     WHERE event_id IS NOT NULL
     GROUP BY job, event_id
@@ -52,27 +53,30 @@ WITH ready AS (
       AND coalesce(e.category, '') <> 'comm'
       AND NOT regexp_matches(e.name, '^(c10d::|gloo:|nccl:|mpi:|ucc:|record_param_comms)')
 )
-SELECT job, rank, event_id, name, correlation, start_ns, end_ns, class, start_ns AS transfer_ns
+SELECT
+    job, rank, event_id, name, correlation, start_ns, end_ns, class, start_ns AS transfer_ns,
+    false AS unsplit
 FROM of_device
 WHERE class <> 'comm'
 UNION ALL
 SELECT
     e.job, e.rank, e.event_id, e.name, e.correlation, e.start_ns, e.end_ns, e.class,
-    greatest(e.start_ns, least(e.end_ns, coalesce(r.transfer_ns, e.start_ns)))
+    greatest(e.start_ns, least(e.end_ns, coalesce(r.transfer_ns, e.end_ns))),
+    r.transfer_ns IS NULL
 FROM of_device e LEFT JOIN ready r USING (job, event_id)
 WHERE e.class = 'comm'
 UNION ALL
 SELECT
     w.job, w.rank, w.event_id, w.op, NULL, w.start_ns, w.end_ns, 'comm',
-    w.start_ns + w.wait_ns
+    CASE WHEN w.wait_known THEN w.start_ns + w.wait_ns ELSE w.end_ns END, NOT w.wait_known
 FROM waits w LEFT JOIN _device_ranks d USING (job, rank)
 WHERE w.event_id IS NULL OR d.rank IS NULL
 UNION ALL
-SELECT job, rank, event_id, name, NULL, start_ns, end_ns, 'compute', start_ns
+SELECT job, rank, event_id, name, NULL, start_ns, end_ns, 'compute', start_ns, false
 FROM of_host;
 
 -- One row a stretch of a rank's time in which the same things run: whether compute, comm, comm
--- in transfer and copies do, and the step it lies in (its `ordinal`; 0 outside). Stretches begin
+-- in transfer, unsplit comm and copies do, and the step it lies in (its `ordinal`; 0 outside). Stretches begin
 -- and end where any interval or step does, so they add up exactly. A class runs for as long as
 -- the latest end of what has begun of it: a running maximum, cheaper by far than counting.
 CREATE VIEW _segments AS
@@ -84,15 +88,16 @@ WITH points AS (
         unnest([CASE class WHEN 'comm' THEN end_ns END, NULL]) AS comm_until_ns,
         unnest([CASE class WHEN 'copy' THEN end_ns END, NULL]) AS copy_until_ns,
         NULL AS transfer_until_ns,
+        unnest([CASE WHEN unsplit THEN end_ns END, NULL]) AS unsplit_until_ns,
         NULL AS step_until_ns,
         NULL AS begun
     FROM _activity
     UNION ALL
-    SELECT job, rank, transfer_ns, NULL, NULL, NULL, end_ns, NULL, NULL
+    SELECT job, rank, transfer_ns, NULL, NULL, NULL, end_ns, NULL, NULL, NULL
     FROM _activity WHERE class = 'comm'
     UNION ALL
     SELECT
-        job, rank, unnest([start_ns, end_ns]), NULL, NULL, NULL, NULL,
+        job, rank, unnest([start_ns, end_ns]), NULL, NULL, NULL, NULL, NULL,
         unnest([end_ns, NULL]), unnest([ordinal, NULL])
     FROM _step_windows
 ), swept AS (
@@ -104,6 +109,7 @@ WITH points AS (
         max(comm_until_ns) OVER w AS comm_until_ns,
         max(copy_until_ns) OVER w AS copy_until_ns,
         max(transfer_until_ns) OVER w AS transfer_until_ns,
+        max(unsplit_until_ns) OVER w AS unsplit_until_ns,
         max(step_until_ns) OVER w AS step_until_ns,
         max(begun) OVER w AS begun
     FROM points
@@ -115,6 +121,7 @@ SELECT
     coalesce(comm_until_ns > start_ns, false) AS comm,
     coalesce(copy_until_ns > start_ns, false) AS copy,
     coalesce(transfer_until_ns > start_ns, false) AS transfer,
+    coalesce(unsplit_until_ns > start_ns, false) AS unsplit,
     CASE WHEN step_until_ns > start_ns THEN begun ELSE 0 END AS ordinal
 FROM swept
 WHERE end_ns > start_ns;

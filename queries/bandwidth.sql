@@ -25,7 +25,7 @@ CREATE VIEW bandwidth (
     algbw_gbps,
     -- [GB/s] the same, as bus bandwidth
     busbw_gbps,
-    -- [GB/s] median over transfer alone
+    -- [GB/s] median over transfer alone; null where only one rank of each was seen
     algbw_transfer_gbps,
     -- [GB/s] the same, as bus bandwidth
     busbw_transfer_gbps,

@@ -2,7 +2,8 @@
 -- requires: waits
 
 -- A matched collective. Where its ranks' clocks cannot be compared (`n_clocks` above 1) nothing
--- that compares them is given: ready, transfer, skew, bandwidth and last rank are null, and
+-- that compares them is given: ready, transfer, skew, bandwidth and last rank are null (ready, wait
+-- and transfer also where only one of its ranks was seen, see `waits.wait_known`), and
 -- wait_ns holds only the waits between ranks that share a clock. A kernel that exchanges with
 -- several peers is in one instance with each, with its whole times: sums over instances then count
 -- it more than once (sums over `waits` do not).
@@ -75,21 +76,25 @@ WITH grouped AS (
         count(DISTINCT clock) AS n_clocks,
         max(last_rank) AS any_last_rank,
         max(start_ns) - min(start_ns) AS any_skew_ns,
-        max(clock_error_ns) AS any_error_ns
+        max(clock_error_ns) AS any_error_ns,
+        bool_or(_wait_is_known(
+            ready_known, collective_id, n_seen, coalesce(group_size, comm_size)
+        )) AS wait_known
     FROM _participations
     WHERE collective_id IS NOT NULL
     GROUP BY job, collective_id
 ), honest AS (
     SELECT
         *,
-        CASE WHEN n_clocks = 1 THEN any_ready_ns END AS ready_ns,
-        CASE WHEN n_clocks = 1 THEN greatest(0, end_ns - any_ready_ns) END AS transfer_ns,
+        CASE WHEN n_clocks = 1 AND wait_known THEN any_ready_ns END AS ready_ns,
+        CASE WHEN n_clocks = 1 AND wait_known
+             THEN greatest(0, end_ns - any_ready_ns) END AS transfer_ns,
         CASE WHEN n_clocks = 1 THEN nullif(end_ns - first_start_ns, 0) END AS whole_ns
     FROM grouped
 )
 SELECT
     job, step, collective_id, comm, dim, op, bytes, n_ranks, n_seen, match, first_start_ns,
-    ready_ns, end_ns, wait_ns, transfer_ns,
+    ready_ns, end_ns, CASE WHEN wait_known THEN wait_ns END AS wait_ns, transfer_ns,
     bytes / whole_ns AS algbw_gbps,
     bytes / whole_ns * busbw_factor(op, n_ranks) AS busbw_gbps,
     bytes / nullif(transfer_ns, 0) * busbw_factor(op, n_ranks) AS busbw_transfer_gbps,

@@ -52,3 +52,10 @@ CREATE MACRO busbw_factor(
         THEN 1.0 * (n_ranks - 1) / n_ranks
     WHEN op IN ('broadcast', 'reduce', 'send', 'recv', 'send_recv') THEN 1.0
 END;
+
+-- Whether anything says what part of a participation is wait: false where only one of several
+-- ranks was seen (`members` of the communicator), or where nothing matched it.
+CREATE MACRO _wait_is_known(ready_known, collective_id, n_seen, members) AS
+    n_seen > 1
+    OR coalesce(members = 1, false)
+    OR (collective_id IS NOT NULL AND ready_known);

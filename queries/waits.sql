@@ -94,7 +94,8 @@ FROM timed;
 -- several peers is one row: that of the peer that started last, `ready_known` only if every peer
 -- was seen. wait_ns + transfer_ns = end_ns - start_ns, always. Only ranks on a comparable clock are
 -- compared: without that, or where ranks left no trace, the wait is a lower bound and `ready_known`
--- is false.
+-- is false. Where nobody could be compared (`wait_known` is false) the wait is given as 0 and all of
+-- the duration as transfer, though it may be either.
 CREATE VIEW waits (
     -- job
     job,
@@ -126,6 +127,8 @@ CREATE VIEW waits (
     is_last,
     -- true where every rank that decides `ready` was seen, on a comparable clock
     ready_known,
+    -- false where only one of its ranks was seen: nothing says what part of it is wait
+    wait_known,
     -- [ns] error of the clocks that the wait rests on: 0 within a host
     clock_error_ns,
     -- how the collective was matched: exact, order or partial
@@ -143,6 +146,9 @@ SELECT
     (end_ns - start_ns) - greatest(0, least(ready_ns, end_ns) - start_ns) AS transfer_ns,
     (end_ns - start_ns) - shortest_ns AS wait_min_proxy_ns,
     CASE WHEN NOT split_clocks THEN rank = last_rank END AS is_last,
-    ready_known, clock_error_ns, match, n_ranks, n_seen, event_id
+    ready_known,
+    _wait_is_known(ready_known, collective_id, n_seen, coalesce(group_size, comm_size))
+        AS wait_known,
+    clock_error_ns, match, n_ranks, n_seen, event_id
 FROM _participations
 WHERE decides;

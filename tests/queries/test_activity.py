@@ -179,3 +179,27 @@ def test_kernel_stats_counts_by_name(open_job, one_host, event):
         ("j", 0, "a", "kernel", "gemm", 2, 10, 1, 9),
         ("j", 0, "b", "kernel", "comm", 100, 5050, 50, 99),
     ]
+
+
+def test_what_one_rank_saw_of_many_is_neither_wait_nor_transfer(open_job, one_host, event, part):
+    con = open_job(
+        ranks=one_host(0),
+        comms=[{"comm": "w", "dim": "dp", "size": 4}],
+        collectives=[part(0, 0, 30, event_id=1, op="all_reduce", in_bytes=8, out_bytes=8)],
+        events=[
+            event(0, 1, "kernel", 0, 30, category="comm"),
+            # a kernel that no participation speaks of
+            event(0, 2, "kernel", 40, 50, category="comm"),
+        ],
+    )
+    assert con.execute("SELECT class, ns FROM step_breakdown ORDER BY class").fetchall() == [
+        ("exposed_comm_unsplit", 40),
+        ("idle_unknown", 10),
+    ]
+    tax = "SELECT wait_ns, transfer_ns, tau_share, proxy_tau_share, unsplit_ns FROM sync_tax"
+    assert con.execute(tax).fetchall() == [(None, None, None, None, 30)]
+    speed = "SELECT busbw_transfer_gbps, algbw_transfer_gbps, busbw_gbps > 0 FROM bandwidth"
+    assert con.execute(speed).fetchall() == [(None, None, True)]
+    assert con.execute("SELECT wait_known, wait_ns, transfer_ns FROM waits").fetchall() == [
+        (False, 0, 30)
+    ]

@@ -282,7 +282,7 @@ def test_sync_tax_is_wait_over_duration_and_the_median_ranks_share(open_job, one
         collectives=[part(r, s, 100, in_bytes=4, out_bytes=4) for r, s in enumerate((0, 20, 80))],
     )
     assert con.execute("FROM sync_tax").fetchall() == [
-        ("j", "dp", "all_reduce", "<4KiB", 140, 60, 0.7, 0.75, 0.7, 1, 0)
+        ("j", "dp", "all_reduce", "<4KiB", 140, 60, 0.7, 0.75, 0.7, 1, 0, 0)
     ]
 
 
