@@ -68,7 +68,7 @@ def show(out: Console, result: dict[str, Any]) -> None:
         rows = [
             {
                 "what": f"  if {r['words']}",
-                "step": units.interval(r["step_ns"], r.get("low_ns"), r.get("high_ns")),
+                "step": terminal.estimate(r, len(found["steps"])),
                 "gain": units.percent(r["gain_pct"] / 100),
             }
             for r in found["rows"]

@@ -144,6 +144,7 @@ class Job:
         self.id = id
         self._con: DuckDBPyConnection | None = None
         self._kept = False
+        self._study: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"{self.warehouse!r}.job({self.id!r})"
@@ -230,20 +231,25 @@ class Job:
         return self._rows("late_ranks", "wait_caused_ns DESC, rank")
 
     def waited_for(self) -> pl.DataFrame:
-        """`late_ranks` that were ever last, with each one's share of all such wait."""
+        """`late_ranks` that were ever last, with each one's share of all wait of the job."""
         from . import frames
 
         return frames.waited_for(self.con)
 
     def show(self) -> dict[str, Any]:
-        """What the job looks like: ranks, clocks, steps, matches, and where the step went."""
+        """What the job looks like: ranks, clocks, steps, matches, and where the step went.
+
+        `waited_for` is the rank that was last at the greatest cost, `culprit` (see
+        `culprit.find`) the rank that holds the job up, by root cause.
+        """
         from ..queries.loader import materialise
-        from . import frames
+        from . import culprit, frames
 
         if not self._kept:
             materialise(self.con)
             self._kept = True
-        return {**frames.facts(self.con), **frames.headline(self.con)}
+        facts = {**frames.facts(self.con), **frames.headline(self.con)}
+        return {**facts, "culprit": culprit.find(self, facts)}
 
     def replay(self, policies: Sequence[Any] = (), **options: Any) -> dict[str, Any]:
         """`retime.replay(job, policies)`."""
@@ -256,7 +262,9 @@ class Job:
         """
         from ..replay.stragglers import of_snapshot
 
-        return of_snapshot(self.snapshot).as_dict()
+        if self._study is None:
+            self._study = of_snapshot(self.snapshot).as_dict()
+        return {**self._study}
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes the self-contained page of this job and returns where it is."""

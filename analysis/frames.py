@@ -16,6 +16,7 @@ CLASSES: dict[str, tuple[str, str]] = {
     "compute_with_comm": ("compute", "compute with communication"),
     "exposed_wait": ("wait", "exposed wait"),
     "exposed_transfer": ("transfer", "exposed transfer"),
+    "exposed_comm_unsplit": ("unsplit", "exposed communication (wait not known)"),
     "exposed_memcpy": ("memcpy", "exposed memcpy"),
     "idle_launch_bound": ("idle", "idle: launch-bound"),
     "idle_waiting_for_host": ("idle", "idle: waiting for the host"),
@@ -25,7 +26,7 @@ CLASSES: dict[str, tuple[str, str]] = {
 }
 """Class of `step_breakdown` -> the group it is summed in, and its words on a page."""
 
-GROUPS = ("compute", "wait", "transfer", "memcpy", "idle")
+GROUPS = ("compute", "wait", "transfer", "unsplit", "memcpy", "idle")
 """Groups of classes in the order they are shown."""
 
 
@@ -112,6 +113,14 @@ def facts(con: DuckDBPyConnection) -> dict[str, Any]:
     out |= _one(
         con,
         """
+        SELECT count(DISTINCT comm) AS comms_used,
+            count(*) FILTER (WHERE NOT wait_known) AS wait_unknown
+        FROM waits
+        """,
+    )
+    out |= _one(
+        con,
+        """
         SELECT count(*) AS participations,
             count(DISTINCT collective_id) AS collectives,
             count(DISTINCT collective_id) FILTER (WHERE match = 'exact') AS exact,
@@ -171,7 +180,7 @@ def split(con: DuckDBPyConnection, by: str | None = None) -> pl.DataFrame:
 
 
 def groups(by_class: pl.DataFrame) -> pl.DataFrame:
-    """`split` summed into compute, wait, transfer, memcpy and idle, in that order, all present."""
+    """`split` summed into GROUPS, in that order, all present."""
     found = by_class.group_by("group").agg(pl.col("mean_ns").sum(), pl.col("share").sum())
     return (
         pl.DataFrame({"group": list(GROUPS)})
@@ -184,12 +193,12 @@ def waited_for(con: DuckDBPyConnection) -> pl.DataFrame:
     """`late_ranks`, the costliest first: ranks that were last at least once.
 
     `wait_caused_ns` is the others' wait that would have gone had the rank started together with
-    the last but one; `wait_share` is its share of the same over all ranks.
+    the last but one; `wait_share` is that over all the wait of the job's ranks, whoever caused it.
     """
     return frame(
         con.sql("""
         SELECT rank, host, collectives, times_last, last_share, wait_caused_ns,
-            wait_caused_ns / nullif(sum(wait_caused_ns) OVER (), 0) AS wait_share,
+            wait_caused_ns / nullif((SELECT sum(wait_ns) FROM waits), 0) AS wait_share,
             median_lateness_ns, times_within_error
         FROM late_ranks WHERE times_last > 0
         ORDER BY wait_caused_ns DESC, times_last DESC, rank
@@ -201,9 +210,12 @@ def waits_by(con: DuckDBPyConnection, by: str) -> pl.DataFrame:
     """Wait and transfer of all participations by `rank`, `dim` or `op`, with the wait's share."""
     return frame(
         con.sql(f"""
-        SELECT {by}, count(*) AS participations, sum(wait_ns)::BIGINT AS wait_ns,
-            sum(transfer_ns)::BIGINT AS transfer_ns,
-            sum(wait_ns) / nullif(sum(wait_ns + transfer_ns), 0) AS wait_share
+        SELECT {by}, count(*) AS participations,
+            coalesce(sum(wait_ns) FILTER (wait_known), 0)::BIGINT AS wait_ns,
+            coalesce(sum(transfer_ns) FILTER (wait_known), 0)::BIGINT AS transfer_ns,
+            coalesce(sum(transfer_ns) FILTER (NOT wait_known), 0)::BIGINT AS unsplit_ns,
+            sum(wait_ns) FILTER (wait_known)
+                / nullif(sum(wait_ns + transfer_ns) FILTER (wait_known), 0) AS wait_share
         FROM waits WHERE wait_ns IS NOT NULL GROUP BY {by} ORDER BY {by}
         """)
     )
@@ -213,9 +225,12 @@ def waits_by_dim_and_op(con: DuckDBPyConnection) -> pl.DataFrame:
     """Wait and transfer of all participations by dimension and operation, the longest first."""
     return frame(
         con.sql("""
-        SELECT dim, op, count(*) AS participations, sum(wait_ns)::BIGINT AS wait_ns,
-            sum(transfer_ns)::BIGINT AS transfer_ns,
-            sum(wait_ns) / nullif(sum(wait_ns + transfer_ns), 0) AS wait_share
+        SELECT dim, op, count(*) AS participations,
+            coalesce(sum(wait_ns) FILTER (wait_known), 0)::BIGINT AS wait_ns,
+            coalesce(sum(transfer_ns) FILTER (wait_known), 0)::BIGINT AS transfer_ns,
+            coalesce(sum(transfer_ns) FILTER (NOT wait_known), 0)::BIGINT AS unsplit_ns,
+            sum(wait_ns) FILTER (wait_known)
+                / nullif(sum(wait_ns + transfer_ns) FILTER (wait_known), 0) AS wait_share
         FROM waits WHERE wait_ns IS NOT NULL GROUP BY dim, op
         ORDER BY sum(wait_ns + transfer_ns) DESC, dim, op
         """)
@@ -242,6 +257,7 @@ def overlap_by_rank(con: DuckDBPyConnection) -> pl.DataFrame:
 def headline(con: DuckDBPyConnection) -> dict[str, Any]:
     """The numbers that matter first: mean step, its groups, and the rank others wait for.
 
+    `all_wait_ns` is the wait of all ranks' participations, added up.
     `scope` is "step", or "trace" where the job has no steps, or "nothing" where it has no events.
     `paired_wait_share` is the share of all wait that is at sends and receives, where a pipeline's
     schedule makes ranks wait that nobody holds up.
@@ -249,6 +265,7 @@ def headline(con: DuckDBPyConnection) -> dict[str, Any]:
     by_class = split(con)
     found = groups(by_class)
     last = waited_for(con)
+    waits = waits_by_dim_and_op(con)
     has_steps = bool(_one(con, "SELECT count(*) AS n FROM steps")["n"])
     total = float(found["mean_ns"].sum())
     return {
@@ -257,5 +274,6 @@ def headline(con: DuckDBPyConnection) -> dict[str, Any]:
         **{f"{g}_ns": round(ns) for g, ns in found.select("group", "mean_ns").iter_rows()},
         "classes": by_class.to_dicts(),
         "waited_for": last.head(1).to_dicts()[0] if last.height else None,
-        "paired_wait_share": paired_wait_share(waits_by_dim_and_op(con)),
+        "all_wait_ns": waits["wait_ns"].sum(),
+        "paired_wait_share": paired_wait_share(waits),
     }

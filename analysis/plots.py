@@ -16,6 +16,7 @@ COLOURS: dict[str, str] = {
     "compute_with_comm": "#56B4E9",
     "exposed_wait": "#D55E00",
     "exposed_transfer": "#E69F00",
+    "exposed_comm_unsplit": "#B8860B",
     "exposed_memcpy": "#CC79A7",
     "idle_data_loading": "#F0E442",
     "idle_launch_bound": "#7f7f7f",
@@ -25,7 +26,7 @@ COLOURS: dict[str, str] = {
 }
 """Okabe and Ito's palette, which colour-blind readers can tell apart; idle is grey."""
 
-WAIT, TRANSFER, HIDDEN = "#D55E00", "#E69F00", "#009E73"
+WAIT, TRANSFER, UNSPLIT, HIDDEN, EXPOSED = "#D55E00", "#E69F00", "#B8860B", "#009E73", "#882255"
 
 FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", sans-serif'
 """The page's own: text is measured with it, so that legends keep their room."""
@@ -111,8 +112,8 @@ def rank_label(rank: int) -> str:
     return str(rank)
 
 
-def breakdown(by_rank: pl.DataFrame) -> dict[str, Any]:
-    """`frames.split(con, "rank")` as one stacked bar a rank."""
+def breakdown(by_rank: pl.DataFrame, scope: str = "step") -> dict[str, Any]:
+    """`frames.split(con, "rank")` as one stacked bar a rank; `scope` is "step" or "trace"."""
     present = set(by_rank.filter(pl.col("mean_ns") > 0)["class"])
     known = [c for c in CLASSES if c in present] + sorted(present - set(CLASSES))
     parts = {clean(words_of(c)): COLOURS.get(c, "#999999") for c in known}
@@ -123,33 +124,38 @@ def breakdown(by_rank: pl.DataFrame) -> dict[str, Any]:
         if r["class"] in present
     ]
     order = [rank_label(r) for r in sorted(totals)]
-    return _bars(rows, order=order, parts=parts, axis="rank", title="{unit} of a step")
+    return _bars(rows, order=order, parts=parts, axis="rank", title=f"{{unit}} of a {scope}")
 
 
-def _two_parts(
-    frame: pl.DataFrame, label: str, first: tuple[str, str, str], second: tuple[str, str, str],
-    axis: str, title: str,
-) -> dict[str, Any]:  # fmt: skip
-    """Bars of two columns; each part is (column, words, colour)."""
+def _parts(
+    frame: pl.DataFrame, label: str, parts: list[tuple[str, str, str]], axis: str, title: str
+) -> dict[str, Any]:
+    """Bars of several columns; each part is (column, words, colour), and shown where it is."""
+    shown = parts[:2] + [p for p in parts[2:] if frame[p[0]].sum()]
     rows = []
     for r in frame.iter_rows(named=True):
-        total = (r[first[0]] or 0) + (r[second[0]] or 0)
+        total = sum(r[column] or 0 for column, _, _ in shown)
         rows += [
-            _row(clean(str(r[label])), words, r[column] or 0, total)
-            for column, words, _ in (first, second)
+            _row(clean(str(r[label])), words, r[column] or 0, total) for column, words, _ in shown
         ]
     order = [clean(str(v)) for v in frame[label]]
-    parts = {first[1]: first[2], second[1]: second[2]}
-    return _bars(rows, order=order, parts=parts, axis=axis, title=title)
+    colours = {words: colour for _, words, colour in shown}
+    return _bars(rows, order=order, parts=colours, axis=axis, title=title)
+
+
+IN_COLLECTIVES = [
+    ("wait_ns", "wait", WAIT),
+    ("transfer_ns", "transfer", TRANSFER),
+    ("unsplit_ns", "wait not known", UNSPLIT),
+]
 
 
 def waits_by_rank(frame: pl.DataFrame) -> dict[str, Any]:
     """`frames.waits_by(con, "rank")`: wait and transfer, one bar a rank."""
-    return _two_parts(
+    return _parts(
         frame,
         "rank",
-        ("wait_ns", "wait", WAIT),
-        ("transfer_ns", "transfer", TRANSFER),
+        IN_COLLECTIVES,
         "rank",
         "{unit} in collectives, whole trace",
     )
@@ -162,11 +168,10 @@ def waits_by_dim(frame: pl.DataFrame) -> dict[str, Any]:
             "{} {}", pl.col("dim").fill_null("unknown"), pl.col("op").fill_null("unknown")
         ).alias("label")
     )
-    return _two_parts(
+    return _parts(
         named,
         "label",
-        ("wait_ns", "wait", WAIT),
-        ("transfer_ns", "transfer", TRANSFER),
+        IN_COLLECTIVES,
         "dimension and operation",
         "{unit} in collectives, all ranks, whole trace",
     )
@@ -174,11 +179,10 @@ def waits_by_dim(frame: pl.DataFrame) -> dict[str, Any]:
 
 def overlap(frame: pl.DataFrame) -> dict[str, Any]:
     """`frames.overlap_by_rank(con)`: communication under compute and exposed, one bar a rank."""
-    return _two_parts(
+    return _parts(
         frame,
         "rank",
-        ("overlap_ns", "under compute", HIDDEN),
-        ("exposed_ns", "exposed", WAIT),
+        [("overlap_ns", "under compute", HIDDEN), ("exposed_ns", "exposed", EXPOSED)],
         "rank",
         "{unit} with communication running, whole trace",
     )

@@ -17,15 +17,17 @@ import polars as pl
 
 from .. import __version__
 from ..ingest.errors import UsageError
-from . import frames, plots, trust, units, whatif
+from . import culprit, frames, plots, trust, units, whatif
 from .terminal import (
     Cells,
     cells,
     clean,
     clocks_sentence,
+    estimate,
     pipeline_sentence,
     straggler_sentence,
     to_json,
+    unseen_sentence,
 )
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ GROUP_COLOURS = {
     "compute": "#0072B2",
     "wait": "#D55E00",
     "transfer": "#E69F00",
+    "unsplit": "#B8860B",
     "memcpy": "#CC79A7",
     "idle": "#8a8a8a",
 }
@@ -80,6 +83,11 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     by_rank = frames.split(con, "rank")
     dims = frames.waits_by_dim_and_op(con)
     ops = {op for op in dims["op"].to_list() if op}
+    base: Any = "it was not tried"
+    if estimates and facts["steps"]:
+        base = whatif.unchanged(job)
+        if not isinstance(base, str):
+            facts["culprit"] = culprit.find(job, facts, base)
     tries = whatif.candidates(facts, ops) if estimates and facts["steps"] else []
     recorded = estimates and facts["framework"] == "recorded" and facts["steps"]
     return {
@@ -90,7 +98,7 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "waits_by_dim": dims,
         "overlap": frames.overlap_by_rank(con),
         "waited_for": frames.waited_for(con),
-        "whatif": whatif.estimates(job, tries),
+        "whatif": whatif.estimates(base, tries),
         "problems": frames.problem_kinds(con).to_dicts(),
     }
 
@@ -252,9 +260,16 @@ def _headline(data: Mapping[str, Any]) -> str:
     tiles, segments = [], []
     for group in frames.GROUPS:
         ns = facts[f"{group}_ns"]
+        if group == "unsplit" and not ns:
+            continue
         share = ns / total if total else 0.0
         colour = GROUP_COLOURS[group]
-        words = {"wait": "exposed wait", "transfer": "exposed transfer", "memcpy": "memcpy alone"}
+        words = {
+            "wait": "exposed wait",
+            "transfer": "exposed transfer",
+            "unsplit": "exposed communication (wait not known)",
+            "memcpy": "memcpy alone",
+        }
         tiles.append(
             f'<div class="tile"><span class="dot" style="background:{colour}"></span>'
             f'<span class="what">{words.get(group, group)}</span>'
@@ -263,6 +278,9 @@ def _headline(data: Mapping[str, Any]) -> str:
         segments.append(f'<i style="width:{share * 100:.3f}%;background:{colour}"></i>')
     out.append(f'<div class="strip" aria-hidden="true">{"".join(segments)}</div>')
     out.append(f'<div class="tiles">{"".join(tiles)}</div>')
+    unseen = unseen_sentence(facts)
+    if unseen:
+        out.append(f'<p class="lead warned">{_text(unseen[0].upper() + unseen[1:])}</p>')
     out.append(f'<p class="lead">{_text(straggler_sentence(facts))}</p>')
     if data.get("stragglers"):
         out.append(f'<p class="lead">{_text(_slowdown_sentence(data["stragglers"]))}</p>')
@@ -277,7 +295,7 @@ def _gain_sentence(found: Mapping[str, Any]) -> str:
     texts = []
     for row in found["rows"]:
         if row["error"] is None and row["policy"] in found.get("lead", ()):
-            took = units.interval(row["step_ns"], row.get("low_ns"), row.get("high_ns"))
+            took = estimate(row, len(found.get("steps") or ()))
             gain = units.percent(row["gain_pct"] / 100)
             texts.append(f"if {row['words']}, {took}, {gain} less")
     if not texts:
@@ -308,7 +326,7 @@ def _breakdown(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> st
     if rows.is_empty():
         return _section(title, _note("No GPU work and no steps were found: nothing to show."))
     shown, said = _most(rows, "rank", "mean_ns")
-    charts["breakdown"] = plots.breakdown(shown)
+    charts["breakdown"] = plots.breakdown(shown, what)
     named = rows.with_columns(pl.col("class").map_elements(frames.words_of, return_dtype=pl.String))
     return _section(
         title,
@@ -344,11 +362,13 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
     alone = ""
     if data["facts"]["ranks_seen"] == 1:
         alone = _note(
-            "One rank was seen, so nobody's arrival can be compared: all of its time in "
-            "collectives counts as transfer, waits included."
+            "One rank was seen, so nobody's arrival can be compared: how much of its time in "
+            "collectives is wait is not known."
         )
     shown, said = _most(
-        by_rank.with_columns((pl.col("wait_ns") + pl.col("transfer_ns")).alias("_both")),
+        by_rank.with_columns(
+            pl.sum_horizontal("wait_ns", "transfer_ns", "unsplit_ns").alias("_both")
+        ),
         "rank",
         "_both",
     )
@@ -361,6 +381,8 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
         "transfer_ns": "transfer",
         "wait_share": "wait share",
     }
+    if by_rank["unsplit_ns"].sum():
+        columns["unsplit_ns"] = "wait not known"
     late = ""
     if last.height:
         late = "<h3>Who the others wait for</h3>" + _table(
@@ -371,7 +393,7 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
                 "times_last": "times last",
                 "collectives": "of",
                 "wait_caused_ns": "wait it caused",
-                "wait_share": "share",
+                "wait_share": "share of all wait",
                 "median_lateness_ns": "median lateness",
             },
         )
@@ -441,7 +463,7 @@ def _whatif(data: Mapping[str, Any]) -> str:
             {
                 "what": r["words"],
                 "policy": r["policy"],
-                "step": units.interval(r["step_ns"], r.get("low_ns"), r.get("high_ns")),
+                "step": estimate(r, len(found.get("steps") or ())),
                 "gain": units.percent(r["gain_pct"] / 100),
                 "wait": units.time(got.get("wait_ns")),
                 "transfer": units.time(got.get("transfer_ns")),
@@ -558,11 +580,13 @@ th, td { padding: 4px 14px 4px 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; white-space: nowrap; }
 .num { text-align: right; white-space: nowrap; }
-td { overflow-wrap: anywhere; min-width: 16ch; }
-td.num { min-width: 0; }
+td { overflow-wrap: break-word; max-width: 60ch; }
+td:first-child { max-width: none; }
+td code, td.num { white-space: nowrap; }
 details { margin: 8px 0; }
 summary { cursor: pointer; color: var(--soft); }
 ul { margin: 6px 0; padding-left: 20px; }
+.warned { border-left: 4px solid #E69F00; padding-left: 10px; }
 .warn li::marker { content: "! "; color: #D55E00; }
 code { font-size: 90%; }
 footer { margin-top: 48px; padding-bottom: 28px; font-size: 13px; }

@@ -21,7 +21,17 @@ UNLIMITED = 100_000
 NARROWEST = 12
 """Cells of text are cut no shorter than this, in characters, before columns are left out."""
 
-STYLES = {"compute": "green", "wait": "red", "transfer": "yellow", "memcpy": "cyan", "idle": "dim"}
+LONGEST_NAME = 60
+"""Characters of a kernel's name in a table; the JSON has all."""
+
+STYLES = {
+    "compute": "green",
+    "wait": "red",
+    "transfer": "yellow",
+    "unsplit": "magenta",
+    "memcpy": "cyan",
+    "idle": "dim",
+}
 
 UNSAFE = {
     *range(0x00, 0x20),
@@ -156,6 +166,14 @@ def cut(text: str, room: int) -> str:
     return set_cell_size(text, max(0, room - 1)).rstrip() + "…"
 
 
+def shorter(text: str, room: int = LONGEST_NAME) -> str:
+    """`text` in at most `room` characters, its middle left out: names differ at both ends."""
+    if len(text) <= room:
+        return text
+    tail = (room - 1) // 3
+    return f"{text[: room - 1 - tail]}…{text[-tail:]}"
+
+
 def lines(table: Cells, width: int) -> list[Text]:
     """The table as lines of at most `width` columns; says which columns had no room."""
     from rich.cells import cell_len
@@ -252,8 +270,22 @@ def pipeline_sentence(facts: Mapping[str, Any]) -> str:
 
 
 def straggler_sentence(facts: Mapping[str, Any]) -> str:
-    """Who the others wait for, from `Job.show()`; says so where nobody is, or nobody can tell."""
-    last = facts.get("waited_for")
+    """Who holds the job up and why, from `Job.show()`; says so where nobody can tell."""
+    last, found = facts.get("waited_for"), facts.get("culprit")
+    why = reason_words((found or {}).get("why"), facts)
+    if found is not None and found["by"] == "stragglers":
+        ranks = found["ranks"]
+        who = f"Rank {ranks[0]} is" if len(ranks) == 1 else f"Ranks {_list(ranks)} are"
+        text = (
+            f"{who} what holds the job up: {units.percent(min(1.0, found['share']))} of what a "
+            f"step takes over its ideal goes with {'it' if len(ranks) == 1 else 'them'} at the "
+            f"ideal (M_W = {found['share']:.3f})."
+        )
+        text += f" Rank {found['rank']} {why}." if why else ""
+        if last is not None and last["rank"] not in ranks:
+            text += f" The others wait longest for rank {last['rank']}"
+            text += ", which in a pipeline is no sign of a cause." if mostly_paired(facts) else "."
+        return text
     if last is not None and mostly_paired(facts):
         return (
             f"{pipeline_sentence(facts)} Rank {last['rank']} was last at the greatest cost, which "
@@ -262,15 +294,68 @@ def straggler_sentence(facts: Mapping[str, Any]) -> str:
     if last is None:
         return (
             "No collective was seen on two ranks with comparable clocks: who waits for whom is "
-            "not known, and waits count as transfer."
+            "not known."
         )
     host = f" on {clean(last['host'])}" if last.get("host") else ""
     share = last.get("wait_share")
-    part = "" if share is None else f", {units.percent(share)} of all such wait"
-    return (
+    everything = facts.get("all_wait_ns")
+    part = ""
+    if share is not None and everything:
+        part = f", {units.percent(share)} of all the wait of all ranks ({units.time(everything)})"
+    text = (
         f"The others wait for rank {last['rank']}{host}: it was last to start in "
         f"{last['times_last']} of {last['collectives']} collectives, and coming with the last but "
-        f"one would have spared the others {units.time(last['wait_caused_ns'])}, added up{part}."
+        f"one would have spared the others {units.time(last['wait_caused_ns'])}, added up over "
+        f"ranks{part}."
+    )
+    if found is None:
+        return text
+    if found["rank"] != last["rank"]:
+        text += (
+            f" Re-timed, it is rank {found['rank']} that gains most by arriving in time: "
+            f"{units.percent(found['gain_pct'] / 100)} of a step."
+        )
+    return f"{text} Rank {found['rank']} {why}." if why else text
+
+
+def _list(ranks: Sequence[int], most: int = 8) -> str:
+    more = f" and {len(ranks) - most} more" if len(ranks) > most else ""
+    return ", ".join(map(str, ranks[:most])) + more
+
+
+CAUSES = {
+    "exposed_memcpy": "exposed copies",
+    "exposed_transfer": "exposed transfer",
+    "idle_launch_bound": "launch-bound idle",
+    "idle_waiting_for_host": "idle waiting for the host",
+    "idle_waiting_for_stream": "idle waiting for a stream",
+    "idle_data_loading": "idle for data loading",
+    "idle_unknown": "idle of unknown cause",
+}
+"""Classes as the causes that a sentence names."""
+
+
+def reason_words(why: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> str:
+    """`culprit.reason` as what follows "rank 3 ..."; empty where there is none."""
+    if why is None:
+        return ""
+    scope = "trace" if facts.get("scope") == "trace" else "step"
+    own, median = units.time(why["ns"]), units.time(why["median_ns"])
+    if why["class"] == "compute":
+        return f"computes {own} a {scope} where the median rank computes {median}"
+    what = CAUSES.get(why["class"], clean(why["class"].replace("_", " ")))
+    return f"has {own} of {what} a {scope}, the median rank {median}"
+
+
+def unseen_sentence(facts: Mapping[str, Any]) -> str:
+    """Says how much of communication has a wait that nothing can tell; empty where none has."""
+    n, of = facts.get("wait_unknown") or 0, facts.get("participations") or 0
+    if not n:
+        return ""
+    which = "all" if n == of else f"{n:,} of"
+    return (
+        f"of {which} {units.counted(of, 'participation')} in collectives only one rank was seen: "
+        "how much of their time is wait is not known."
     )
 
 
@@ -303,6 +388,10 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     of_world = f" of {world}" if world else ""
     hosts = facts.get("hosts") or 0
     where = f" on {units.counted(hosts, 'host')}" if hosts else ", hosts not known"
+    used, comms = facts.get("comms_used", facts["comms"]), facts["comms"]
+    of_comms = units.counted(comms, "communicator")
+    if used < comms:
+        of_comms = f"{used:,} of {of_comms}"
     device = f", {clean(facts['device_name'])}" if facts.get("device_name") else ""
     line("job", clean(str(facts.get("job", ""))))
     line("ranks", f"{facts['ranks_seen']}{of_world}{where}{device}")
@@ -315,7 +404,7 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     line("steps", f"{n}{which}{found}" if n else "none found: times below are of whole traces")
     line(
         "collectives",
-        f"{facts['collectives']:,} on {units.counted(facts['comms'], 'comm')}, in "
+        f"{facts['collectives']:,} on {of_comms}, in "
         f"{units.counted(facts['participations'], 'participation')}",
     )
     line(
@@ -344,6 +433,8 @@ def show_headline(out: Console, facts: Mapping[str, Any]) -> None:
         )
         show_split(out, facts["classes"])
     out.print()
+    if unseen_sentence(facts):
+        out.print(f"warning: {unseen_sentence(facts)}", style="yellow")
     out.print(straggler_sentence(facts))
 
 
@@ -363,7 +454,7 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
         rows.append(
             {
                 "policy": policy_words(p),
-                "step": units.interval(p["step_ns"], p.get("low_ns"), p.get("high_ns")),
+                "step": estimate(p, n),
                 "gain": _pct(p.get("gain_pct")),
                 "wait": units.time(got.get("wait_ns")),
                 "transfer": units.time(got.get("transfer_ns")),
@@ -377,7 +468,7 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
     out.print()
     titles = {
         "policy": "policy",
-        "step": "step (interval)",
+        "step": "step" if n == 1 else "step (interval)",
         "gain": "gain",
         "wait": "wait",
         "transfer": "transfer",
@@ -395,10 +486,16 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
             out.print(f"{title}: {clean(text)}", style=style)
 
 
+def estimate(row: Mapping[str, Any], steps: int) -> str:
+    """A re-timed step with its interval; of one step there is none."""
+    bounds = (None, None) if steps == 1 else (row.get("low_ns"), row.get("high_ns"))
+    return units.interval(row["step_ns"], *bounds)
+
+
 def policy_words(policy: Mapping[str, Any]) -> str:
     """A policy with the parameters that are not its defaults, as they would be typed.
 
-    `align-arrivals:ranks=3`; several policies together are joined by ` + `.
+    `align-arrivals:ranks=3`; several policies at once are `together: a + b`.
     """
     from ..replay.policies import REGISTRY
 
@@ -417,7 +514,7 @@ def policy_words(policy: Mapping[str, Any]) -> str:
             if v not in (None, (), [], "") and _joined(v) != default.get(k)
         ]
         out.append(f"{name}:{','.join(texts)}" if texts else name)
-    return clean(" + ".join(out))
+    return clean(("together: " if len(out) > 1 else "") + " + ".join(out))
 
 
 def _pct(value: float | None) -> str:
@@ -557,7 +654,10 @@ def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
         out.print()
         out.print(f"{key.replace('_', ' ')}: slowdown with all else ideal", style="bold")
         texts = [
-            {k: f"{r[k]:.3f}" if isinstance(r[k], float) else str(r[k]) for k in columns}
+            {
+                k: f"{r[k]:.3f}" if isinstance(r[k], float) else shorter(clean(str(r[k])))
+                for k in columns
+            }
             for r in rows[:12]
         ]
         table = cells(texts)

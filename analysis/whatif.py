@@ -6,24 +6,25 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..ingest.errors import RetimeError
-from .terminal import mostly_paired
 
 if TYPE_CHECKING:
+    from ..replay.run import Baseline
     from .doors import Job
 
 
 def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]:
     """Policies worth trying on a job, with what each asks in words.
 
-    `facts` is `Job.show()`, `ops` the operations of its collectives.
+    `facts` is `Job.show()`, with a culprit of its own or of a replay (`culprit.find`); `ops` the
+    operations of its collectives.
     """
     out = []
-    last = facts.get("waited_for")
-    if last is not None:
+    if facts.get("waited_for") is not None:
         out.append(("align-arrivals", "nobody arrives late"))
-        if not mostly_paired(facts):
-            rank = last["rank"]
-            out.append((f"align-arrivals:ranks={rank}", f"rank {rank} is not late"))
+    culprit = facts.get("culprit")
+    if culprit is not None:
+        rank = culprit["rank"]
+        out.append((f"align-arrivals:ranks={rank}", f"rank {rank} is not late"))
     if facts.get("framework") == "recorded":
         out.append(("align-arrivals:to=ideal", "every operation at its ideal"))
     elif "all_reduce" in ops:
@@ -32,25 +33,33 @@ def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]
     return out
 
 
-def estimates(job: Job, tries: list[tuple[str, str]]) -> dict[str, Any]:
+def unchanged(job: Job) -> Baseline | str:
+    """The unchanged replay of a job, or the sentence that says why there is none."""
+    from ..replay import run
+    from ..replay.load import load
+
+    try:
+        return run.baseline(load(job.snapshot))
+    except RetimeError as e:
+        return str(e)
+
+
+def estimates(base: Baseline | str, tries: list[tuple[str, str]]) -> dict[str, Any]:
     """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `critical_path`) and `rows`.
 
     `lead` names the policies about lateness, which a headline quotes. A row has the policy as
     typed, `words`, and either the entry of the replay or `error`, the sentence that says why there
-    is none. Where the job cannot be replayed at all, `error` says
-    why and the baseline is absent. The graph is built once for all tries.
+    is none. Where the job cannot be replayed at all (`base` says why), `error` is that and the
+    baseline is absent.
     """
     from ..replay import run
-    from ..replay.load import load
 
     lead = [spec for spec, _ in tries if spec == "align-arrivals" or ":ranks=" in spec]
     out: dict[str, Any] = {"rows": [], "error": None, "lead": lead}
     if not tries:
         return out
-    try:
-        base = run.baseline(load(job.snapshot))
-    except RetimeError as e:
-        return {**out, "error": str(e)}
+    if isinstance(base, str):
+        return {**out, "error": base}
     out |= {
         "steps": base.steps.tolist(),
         "measured_ns": round(float(base.measured_ns.mean())),

@@ -150,7 +150,7 @@ def test_jobs(retime, warehouse: Path) -> None:
 def test_show(retime, warehouse: Path) -> None:
     facts = retime("show", "two", "--warehouse", warehouse, "--json").json
     assert (facts["job"], facts["ranks_seen"], facts["steps"]) == ("two", 2, 4)
-    groups = ("compute", "wait", "transfer", "memcpy", "idle")
+    groups = ("compute", "wait", "transfer", "unsplit", "memcpy", "idle")
     assert abs(sum(facts[f"{g}_ns"] for g in groups) - facts["step_ns"]) <= len(groups)
     text = retime("show", "--warehouse", warehouse).out
     assert "2 of 8 on 1 host" in text

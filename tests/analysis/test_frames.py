@@ -39,6 +39,7 @@ def test_split_by_rank(small: duckdb.DuckDBPyConnection) -> None:
 def test_headline(small: duckdb.DuckDBPyConnection) -> None:
     found = frames.headline(small)
     groups = {g: found[f"{g}_ns"] for g in frames.GROUPS}
+    assert groups.pop("unsplit") == 0
     assert groups == {"compute": 600, "wait": 150, "transfer": 150, "memcpy": 50, "idle": 50}
     assert (found["scope"], found["step_ns"]) == ("step", 1000)
     last = found["waited_for"]
@@ -54,9 +55,9 @@ def test_the_share_of_wait_at_sends_and_receives() -> None:
 
 def test_waits(small: duckdb.DuckDBPyConnection) -> None:
     by_rank = frames.waits_by(small, "rank").rows()
-    assert by_rank == [(0, 1, 300, 200, 0.6), (1, 1, 0, 200, 0.0)]
+    assert by_rank == [(0, 1, 300, 200, 0, 0.6), (1, 1, 0, 200, 0, 0.0)]
     by_dim = frames.waits_by_dim_and_op(small).rows()
-    assert by_dim == [("dp", "all_reduce", 2, 300, 400, pytest.approx(3 / 7))]
+    assert by_dim == [("dp", "all_reduce", 2, 300, 400, 0, pytest.approx(3 / 7))]
 
 
 def test_overlap(small: duckdb.DuckDBPyConnection) -> None:
