@@ -58,6 +58,24 @@ def _json(value: Any) -> None:
     print(to_json(value))
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        from . import __version__
+
+        print(f"retime {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """What every command shares; the text of `retime --help` is the application's own."""
+
+
 @app.command(short_help="The whole path on a bundled real job: ingest, report, replay.")
 def demo(
     folder: Annotated[
@@ -156,6 +174,7 @@ def jobs(warehouse: Where = None, json: AsJson = False) -> None:
         "sources": "files",
         "created_utc": "first ingest (UTC)",
     }
+    rows = [{**r, "clocks": terminal.clocks_word(r)} for r in rows]
     terminal.show_table(terminal.console(), rows, titles)
 
 

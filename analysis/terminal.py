@@ -377,6 +377,11 @@ def clocks_sentence(facts: Mapping[str, Any]) -> str:
     return known.get(str(kind), clean(str(kind)) if kind else "not known")
 
 
+def clocks_word(facts: Mapping[str, Any]) -> str:
+    """`clocks_sentence` up to its first mark, for a column of a table."""
+    return clocks_sentence(facts).partition(":")[0].partition(",")[0].partition(";")[0]
+
+
 def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     """`retime show`: facts in lines, then the split of the step, then who is waited for."""
     from rich.text import Text

@@ -100,7 +100,8 @@ def show(out: Console, report: IngestReport) -> None:
         f"job {clean(report.job)}: {', '.join(parts)} ({units.size(report.bytes)} in "
         f"{units.time(report.seconds * 1e9)})"
     )
-    counted = [f"{rows[t]:,} {t}" for t in ("events", "collectives", "steps") if rows[t]]
+    names = {"events": "events", "collectives": "participations", "steps": "rank-steps"}
+    counted = [f"{rows[t]:,} {words}" for t, words in names.items() if rows[t]]
     if counted:
         out.print(f"rows: {', '.join(counted)}")
     for s in [s for s in report.sources if s.error is not None][:MOST_SOURCES]:
