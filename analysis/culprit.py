@@ -95,7 +95,7 @@ def reason(con: DuckDBPyConnection, rank: int) -> dict[str, Any] | None:
     if not found:
         return None
     ns, median_ns, name = max(found, key=lambda f: f[0] - f[1])
-    step_ns = rows.filter(pl.col("rank") == rank)["mean_ns"].sum()
+    step_ns = float(rows.filter(pl.col("rank") == rank)["mean_ns"].sum())
     if ns - median_ns < LEAST_EXCESS * step_ns:
         return None
     return {"class": name, "ns": round(ns), "median_ns": round(median_ns)}
