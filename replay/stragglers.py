@@ -86,6 +86,8 @@ def analyse(graph: TaskGraph) -> Stragglers:
     numbers, spans = _spans(graph, np.stack([graph.dur_ns, best]))
     _, measured = steps.measured(graph)
     own, perfect = spans.mean(axis=1).tolist()
+    if not perfect > 0:
+        raise UnusableInput("the ideal step takes no time: the recorded durations are all 0")
     measured_ns = float(measured.mean())
 
     def slowdowns(masks: Sequence[np.ndarray]) -> list[float]:
