@@ -62,25 +62,22 @@ class Lookup:
 
 
 class SymbolTexts:
-    """The texts of a file's symbols as one growing Arrow array."""
+    """The texts of a file's symbols as Arrow dictionaries."""
 
     def __init__(self, symbols: Symbols):
         self._symbols = symbols
-        self._array = pa.array([], pa.string())
 
     def dictionary(self, codes: np.ndarray) -> pa.DictionaryArray:
         """Codes as a dictionary array of only the texts that are used; -1 is null."""
-        have = len(self._array)
-        if len(self._symbols) > have:
-            more = pa.array(self._symbols.texts(have), pa.string())
-            self._array = pa.concat_arrays([self._array, more])
-        used = np.zeros(len(self._symbols) + 1, bool)
+        n = len(self._symbols)
+        used = np.zeros(n + 1, bool)
         used[codes] = True
         used[-1] = False
         kept = np.flatnonzero(used)
-        new_code = np.zeros(len(self._symbols) + 1, np.int32)
+        new_code = np.zeros(n + 1, np.int32)
         new_code[kept] = np.arange(len(kept), dtype=np.int32)
-        texts = self._array.take(pa.array(kept))
+        # Not an Arrow `take`: that imports its compute functions, a tenth of a small ingest.
+        texts = pa.array([self._symbols.text(k) for k in kept.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(nullable(new_code[codes], codes >= 0), texts)
 
 
