@@ -639,10 +639,14 @@ def _joined(value: Any) -> str:
 def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
     """`retime stragglers`: the slowdown, then who and what it comes from."""
     out.print(f"slowdown S = {result['slowdown']:.3f}", style="bold")
+    # Only recorded operations are replayed without them, and only those have stages.
+    delays = " without launch delays" if result.get("by_stage") else ""
     out.print(
-        f"a step takes {units.time(result['replayed_ns'])} without launch delays, and would take "
+        f"a step takes {units.time(result['replayed_ns'])}{delays}, and would take "
         f"{units.time(result['ideal_ns'])} with every operation at its ideal"
     )
+    if result["slowdown"] <= 1:
+        out.print("that is no slowdown: there is nothing for a rank or an operation to explain")
     slowest = _joined(result.get("slowest_ranks") or [])
     shares = []
     if result.get("m_w") is not None:

@@ -118,8 +118,8 @@ def analyse(graph: TaskGraph) -> Stragglers:
     over = own - perfect
     return Stragglers(
         slowdown=own / perfect,
-        m_w=(own - without[0]) / over if over else None,
-        m_s=(own - without[1]) / over if over and len(stages) > 1 else None,
+        m_w=(own - without[0]) / over if over > 0 else None,
+        m_s=(own - without[1]) / over if over > 0 and len(stages) > 1 else None,
         launch_slowdown=measured_ns / own,
         measured_ns=measured_ns,
         replayed_ns=own,
