@@ -93,10 +93,13 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
         text = KeepingStream(stream)
         reading = cast(BinaryIO, text)
     trace: _Trace | None = None
-    batches = _reader(source)(reading, envelope, found.append)
-    if threads > 1 and source.mmap_path is not None:
-        # The scan holds no lock: it runs beside the conversion. Text that cannot be read twice is
-        # kept for a bounded stretch only, which a reader ahead of its consumer would outrun.
+    read_events = _reader(source)
+    batches = read_events(reading, envelope, found.append)
+    compiled = read_events.__module__ == f"{__package__}.scanner"
+    if threads > 1 and compiled and source.mmap_path is not None:
+        # The compiled scan holds no lock: it runs beside the conversion. Text that cannot be read
+        # twice is kept for a bounded stretch only, which a reader ahead of its consumer would
+        # outrun.
         batches = prefetch(batches)
     try:
         for batch in batches:
