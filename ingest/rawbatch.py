@@ -128,10 +128,6 @@ class Symbols:
             raise IndexError(code)
         return self._texts[code]
 
-    def texts(self, start: int = 0) -> list[str]:
-        """The texts of codes from `start` on."""
-        return self._texts[start:]
-
 
 class RawBatch(NamedTuple):
     """`n` events as columns.
