@@ -470,9 +470,6 @@ ROW_OF = np.array(
 SYM_ROW_OF = np.array(
     [SYM_COLUMNS.index(f.column + "_sym") if f.kind == "id" else 0 for f in FIELDS], np.int64
 )
-_ARG_INT_FROM = min(
-    INT_COLUMNS.index(f.column) for f in FIELDS if f.where == ARG and f.column in INT_COLUMNS
-)
 
 
 @_jit

@@ -40,9 +40,6 @@ KINDS: dict[str, str] = {
 }
 """Category in the trace, in lower case (names before late 2022 had capitals): kind of the row."""
 
-DEVICE_KINDS = frozenset({"kernel", "memcpy", "memset", "sync", "gpu_annotation"})
-"""Kinds whose rows stand on a device's stream, not on a host thread."""
-
 
 def kind_of(category: str) -> str:
     """Kind of a complete event by its category in the trace; `other` for those not known."""
