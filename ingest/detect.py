@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import NamedTuple
 
 from .errors import Damaged, UnusableInput, UsageError
 from .sources import Source, stream_defect
 
-PARSERS: dict[str, str] = {
-    "kineto": "retime.ingest.kineto",
-    "recorded": "retime.ingest.recorded",
-}
-"""Format name -> module with `looks_like(head, name)` and `parse(source, *, rank, threads)`.
 
-It may have `peek_rank(source)`, which tells a rank without parsing, and `prepare(n_bytes)`, which
-is told the bytes that a process is about to parse. Formats are asked in this order."""
+class Format(NamedTuple):
+    """A format: the module that reads it, one phrase for people, and what a rank may have of it.
+
+    The module has `looks_like(head, name) -> bool` and `parse(source, *, rank, threads)`. It may
+    have `peek_rank(source)`, which tells a rank without parsing; `prepare(n_bytes)`, which is told
+    the bytes that a process is about to parse; and `bundle_of(path)`, which gives the folder that
+    makes one source together with all it claims there, else None. It must import little:
+    every file of a folder is shown to every format.
+
+    `holds` says what clashes: `timeline`, a job takes one of a rank, of whatever format; `one`, a
+    job takes one of this format of a rank; `many`, any number.
+    """
+
+    module: str
+    what: str
+    holds: str = "many"
+    bundles: bool = False
+
+
+FORMATS: dict[str, Format] = {
+    "kineto": Format("retime.ingest.kineto", "PyTorch Kineto Chrome JSON", "timeline"),
+    "recorded": Format("retime.ingest.recorded", "recorded operations, Parquet", "timeline"),
+}
+"""By name; asked in this order."""
 
 HEAD_BYTES = 65536
 
 
 def parser(format: str) -> ModuleType:
     """The parser module of a format. Raises UsageError for a name that is not one."""
-    if format not in PARSERS:
-        raise UsageError(f"no format {format!r}; formats: {', '.join(PARSERS)}")
-    return module(PARSERS[format])
+    if format not in FORMATS:
+        raise UsageError(f"no format {format!r}; formats: {', '.join(FORMATS)}")
+    return module(FORMATS[format].module)
 
 
 def module(name: str) -> ModuleType:
@@ -46,11 +64,11 @@ def detect(source: Source) -> str:
             raise Damaged(f"{defect} before anything could be read of it", path=source.name)
         what = "it is empty" if not head else "there is nothing but white space at its start"
         raise UnusableInput(what, path=source.name)
-    for format in PARSERS:
+    for format in FORMATS:
         if parser(format).looks_like(head, source.name):
             return format
     raise UnusableInput(
-        f"not a trace of a known format ({', '.join(PARSERS)}); --format NAME forces one",
+        f"not a trace of a known format ({', '.join(FORMATS)}); --format NAME forces one",
         path=source.name,
     )
 

@@ -320,7 +320,15 @@ def _staged(
     threads = n_workers if len(todo) == 1 else 1
     each = sum(weights) // (1 if here else n_processes)
     tasks = [
-        (c.source, c.format, detect.PARSERS[c.format], rank, threads, each, str(staged / str(i)))
+        (
+            c.source,
+            c.format,
+            detect.FORMATS[c.format].module,
+            rank,
+            threads,
+            each,
+            str(staged / str(i)),
+        )
         for i, c in enumerate(todo)
     ]
     if not here:

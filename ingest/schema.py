@@ -19,6 +19,24 @@ BOOL = pa.bool_()
 MAX_RANK = (1 << 23) - 1
 """The highest rank: its event ids fill 63 bits."""
 
+_SPACE_BIT = 1 << 39
+_SPACE_SHIFT = 34
+SPACES = ("nsys", "nccl-log", "inspector", "profiler", "flight-recorder", "execution-trace",
+          "chakra", "param", "rocprof", "ascend", "nsys-recipe", "nsys-stats")  # fmt: skip
+"""Sources that may describe a rank beside its Kineto trace: each has event ids of its own."""
+
+
+def event_id(rank: int, space: str, n: int) -> int:
+    """The id of the n-th row that a source of one of `SPACES` gives for a rank.
+
+    Kineto's ids are rank << 40 | byte offset; these have bit 39 set, so the two never meet. `n`
+    wraps at 2^34. Raises ValueError for an unknown space, and for a rank that is none.
+    """
+    if not 0 <= rank <= MAX_RANK:
+        raise ValueError(f"a rank is 0 to {MAX_RANK}, not {rank}")
+    place = SPACES.index(space) << _SPACE_SHIFT
+    return (rank << 40) | _SPACE_BIT | place | (n & ((1 << _SPACE_SHIFT) - 1))
+
 
 class Column(NamedTuple):
     """One column: Arrow type, unit ("" where it has none) and one sentence of meaning."""
@@ -106,7 +124,14 @@ RANKS = Table(
         Column("clock_offset_ns", I64, "ns", "added to the host's clock to give the job's"),
         Column("clock_drift_ppm", F64, "ppm", "drift against the job's clock"),
         Column("clock_error_ns", I64, "ns", "error of the offset; null where nothing ties it"),
-        Column("source", TEXT, "", "source file"),
+        Column(
+            "clock",
+            TEXT,
+            "",
+            "host (its epoch), process (a zero of its own), recorded, or none (untimed)",
+        ),
+        Column("pid", I64, "", "process id on the host"),
+        Column("source", TEXT, "", "source files, the one with the timeline first"),
     ),
     derived=True,
 )
@@ -178,6 +203,8 @@ COMMS = Table(
         Column("dim", TEXT, "", "dp, tp, pp, ep, cp, fsdp, world or unknown"),
         Column("dim_source", TEXT, "", "how dim was found: description, members, recorded, none"),
         Column("backend", TEXT, "", "nccl, gloo, ..."),
+        Column("member", I32, "", "in a source's own rows: the rank that says this; else null"),
+        Column("member_place", I32, "", "in a source's own rows: that rank's place in it"),
     ),
     derived=True,
 )
@@ -215,7 +242,23 @@ COLLECTIVES = Table(
         Column("step", I64, "", "step that launched it; null outside steps"),
         Column("event_id", I64, "", "row of `events` that carries it"),
         Column("coalesced", I32, "", "operations that share this kernel, if more than one"),
-        Column("source", TEXT, "", "kind of source it came from (kineto, recorded, ...)"),
+        Column("exec_ns", I64, "ns", "duration, from a source that gives no start"),
+        Column("enqueued_ns", I64, "ns", "when the host enqueued it, in the host's clock"),
+        Column("state", TEXT, "", "scheduled, started or completed, where the source says"),
+        Column(
+            "timing",
+            TEXT,
+            "",
+            "what took the time: kernel, host, proxy, watchdog; null where there is none",
+        ),
+        Column("clock", TEXT, "", "host or process (a zero of its own); null where untimed"),
+        Column("record_function", I64, "", "joins an execution trace's node and the profiler's"),
+        Column(
+            "source",
+            TEXT,
+            "",
+            "kind of source (kineto, nsys, ...); joined ones as a+b, the one with the time first",
+        ),
     ),
     ("start_ns",),
     derived=True,
@@ -236,23 +279,34 @@ TRANSFERS = Table(
         START,
         END,
         Column("collective_id", I64, "", "collective it belongs to"),
+        Column("event_id", I64, "", "the participation's, in the source that says this"),
+        Column("direction", TEXT, "", "send or recv, seen from the rank"),
         Column("traffic_class", TEXT, "", "collective, storage or other"),
         Column("measured", BOOL, "", "true where a counter said it, false where derived"),
+        Column("via", TEXT, "", "transport: NET/IB, NET/Socket, P2P/IPC, SHM, NVLS, ..."),
+        Column("clock", TEXT, "", "host or process (a zero of its own); null where untimed"),
+        Column("source", TEXT, "", "kind of source"),
     ),
     ("start_ns",),
+    derived=True,
 )
 
 ROUTING = Table(
     "routing",
     "tokens that one rank routed to one expert",
     (
-        Column("step", I64, "", "step"),
+        Column("step", I64, "", "step (or forward pass); null where the source has none"),
+        Column("microbatch", I32, "", "microbatch of the step, by order in the source"),
+        Column("block", TEXT, "", "decoder, mtp, ... where the source says"),
         Column("layer", I32, "", "layer"),
-        RANK,
-        Column("expert", I32, "", "logical expert"),
+        Column("rank", I32, "", "global rank of the tokens; null for a sum over all ranks"),
+        Column("expert", I32, "", "logical expert; null where only the physical one is known"),
+        Column("physical_expert", I32, "", "physical expert (a replica), where the source says"),
         Column("expert_rank", I32, "", "rank that holds the expert"),
         Column("tokens", I64, "tokens", "tokens routed"),
         Column("weight_sum", F64, "", "sum of gate weights"),
+        Column("token_class", TEXT, "", "real, padding (fake tokens) or dropped"),
+        Column("source", TEXT, "", "kind of source"),
     ),
     ("step", "layer"),
 )
@@ -283,6 +337,99 @@ TOPOLOGY = Table(
         Column("rail", I32, "", "rail"),
         Column("plane", I32, "", "plane"),
         Column("numa", I32, "", "NUMA node"),
+        RANK,
+        Column("peer_rank", I32, "", "global rank at the other end"),
+        Column("comm", TEXT, "", "communicator that uses the link"),
+        Column("channel", I32, "", "channel of the communicator"),
+        Column("via", TEXT, "", "transport or interconnect: NET/IB, P2P/IPC, NVLink, PCIe, ..."),
+        Column("count", I32, "", "links side by side (bandwidth is of all of them)"),
+        Column("source", TEXT, "", "kind of source"),
+    ),
+)
+
+TUNING = Table(
+    "tuning",
+    "an algorithm and protocol that the communication library chose for a size",
+    (
+        RANK,
+        Column("comm", TEXT, "", "communicator, where the source says"),
+        Column("op", TEXT, "", "operation, as in collectives"),
+        Column("bytes", I64, "bytes", "size that the library was asked for"),
+        Column("algo", TEXT, "", "ring, tree, nvls, nvls_tree, collnet_direct, ..."),
+        Column("proto", TEXT, "", "LL, LL128 or Simple"),
+        Column("channels", I32, "", "channels chosen"),
+        Column("n_ranks", I32, "ranks", "size of the communicator"),
+        Column("predicted_ns", I64, "ns", "time that the library's own model expected"),
+        Column("count", I64, "", "times chosen"),
+        Column("source", TEXT, "", "kind of source"),
+    ),
+)
+
+COST_CURVES = Table(
+    "cost_curves",
+    "a measured cost of a collective at one size, from a benchmark",
+    (
+        Column("op", TEXT, "", "operation, as in collectives"),
+        Column("bytes", I64, "bytes", "size as the benchmark counts it (the whole buffer)"),
+        Column("n_ranks", I32, "ranks", "ranks that took part"),
+        Column("n_hosts", I32, "hosts", "machines that took part"),
+        Column("dtype", TEXT, "", "element type"),
+        Column("redop", TEXT, "", "reduction"),
+        Column("in_place", BOOL, "", "input and output share a buffer"),
+        Column("time_ns", I64, "ns", "time of one operation"),
+        Column("algbw_bytes_per_s", I64, "bytes/s", "size over time, as the benchmark printed it"),
+        Column("busbw_bytes_per_s", I64, "bytes/s", "bus bandwidth, as the benchmark printed it"),
+        Column("n_wrong", I64, "", "wrong elements; null where not checked"),
+        Column("algo", TEXT, "", "algorithm, where the run says"),
+        Column("proto", TEXT, "", "protocol, where the run says"),
+        Column("channels", I32, "", "channels, where the run says"),
+        Column("library", TEXT, "", "library and version, where the run says"),
+        Column("device_name", TEXT, "", "model of the device, where the run says"),
+        Column("tool", TEXT, "", "nccl-tests, rccl-tests, ..."),
+        Column("run", TEXT, "", "run within its source: tables of one file stay apart"),
+    ),
+    ("op", "bytes"),
+)
+
+GRAPH_NODES = Table(
+    "graph_nodes",
+    "an operation of an execution graph: what depends on what, mostly without time",
+    (
+        RANK,
+        Column("node_id", I64, "", "id in its source"),
+        Column("name", TEXT, "", "name"),
+        Column("kind", TEXT, "", "compute, collective, send, recv, memory, metadata or other"),
+        Column("parent", I64, "", "node that called it"),
+        Column("data_deps", pa.list_(I64), "", "nodes whose output it reads"),
+        Column("ctrl_deps", pa.list_(I64), "", "nodes that must come before it"),
+        Column("thread", TEXT, "", "host thread"),
+        Column("start_ns", I64, "ns", "start, where the source has one"),
+        Column("dur_ns", I64, "ns", "duration, where the source has one"),
+        Column("comm", TEXT, "", "communicator"),
+        Column("op", TEXT, "", "operation, as in collectives"),
+        Column("bytes", I64, "bytes", "bytes communicated or moved"),
+        Column("record_function", I64, "", "joins the node and the profiler's events"),
+        Column("source", TEXT, "", "kind of source"),
+    ),
+)
+
+CONFIGURATIONS = Table(
+    "configurations",
+    "a training configuration with its measured iteration time",
+    (
+        Column("model", TEXT, "", "model or its dimensions"),
+        Column("n_gpus", I32, "GPUs", "devices"),
+        Column("tp", I32, "", "tensor-parallel degree"),
+        Column("dp", I32, "", "data-parallel degree"),
+        Column("pp", I32, "", "pipeline degree"),
+        Column("global_batch", I32, "sequences", "global batch"),
+        Column("micro_batch", I32, "sequences", "micro-batch"),
+        Column("hidden", I32, "", "hidden size"),
+        Column("heads", I32, "", "attention heads"),
+        Column("layers", I32, "", "layers"),
+        Column("seq_len", I32, "tokens", "sequence length"),
+        Column("step_ns", I64, "ns", "measured time of an iteration"),
+        Column("source", TEXT, "", "kind of source"),
     ),
 )
 
@@ -304,7 +451,7 @@ TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, TRANSFERS, ROUTING, COUNTERS, TOPOLOGY,
-        PROBLEMS,
+        TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS,
     )
 }  # fmt: skip
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
+import shutil
+import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -38,6 +41,9 @@ class Source:
     open_stored: Callable[[], BinaryIO]
     mmap_path: Path | None = None
     compressed: bool = False
+    members: tuple[Source, ...] = ()
+    """The files of a bundle: a folder (or part of an archive) that is one source. `name` is the
+    folder then, `size_bytes` the sum, and there are no bytes of its own to open."""
     _sha256: str | None = field(default=None, repr=False)
     _stored_head: bytes = field(default=b"", repr=False)
     _stored_tail: bytes = field(default=b"", repr=False)
@@ -51,11 +57,33 @@ class Source:
         """Hex digest of the stored bytes (of the member, for an archive); computed once."""
         if self._sha256 is None:
             digest = hashlib.sha256()
-            with self.open_stored() as f:
-                while block := f.read(BLOCK):
-                    digest.update(block)
+            if self.members:
+                for member in sorted(self.members, key=lambda m: m.name):
+                    inner = member.name.removeprefix(self.name)
+                    digest.update(f"{inner}\n{member.sha256}\n".encode(errors="replace"))
+            else:
+                with self.open_stored() as f:
+                    while block := f.read(BLOCK):
+                        digest.update(block)
             self._sha256 = digest.hexdigest()
         return self._sha256
+
+    @contextlib.contextmanager
+    def as_file(self) -> Iterator[Path]:
+        """A local path with the decompressed bytes, for libraries that open files themselves.
+
+        The file itself where it is plain; else a temporary one, whose name owes nothing to the
+        source's, removed at the end. Raises UnusableInput as `open` does, OSError where the
+        temporary folder is full.
+        """
+        if self.mmap_path is not None:
+            yield self.mmap_path
+            return
+        with tempfile.TemporaryDirectory(prefix="retime-") as folder:
+            path = Path(folder) / "source"
+            with self.open() as f, open(path, "wb") as out:
+                shutil.copyfileobj(f, out, BLOCK)
+            yield path
 
     def open(self) -> BinaryIO:
         """The decompressed bytes, streaming and in bounded memory; the caller closes it.

@@ -16,9 +16,9 @@ def resolve(collectives, ranks, comms, steps):
 
 def use_fake_format(set_item=dict.__setitem__, del_item=dict.__delitem__):
     """Makes `fake_trace` the only known format and takes matching out."""
-    for name in list(detect.PARSERS):
-        del_item(detect.PARSERS, name)
-    set_item(detect.PARSERS, "fake", "fake_trace")
+    for name in list(detect.FORMATS):
+        del_item(detect.FORMATS, name)
+    set_item(detect.FORMATS, "fake", detect.Format("fake_trace", "made up for tests", "timeline"))
     module = types.ModuleType("retime.ingest.matching")
     module.resolve = resolve
     set_item(sys.modules, "retime.ingest.matching", module)

@@ -329,6 +329,6 @@ def test_the_real_jobs_whole(retime_traces, job, n_rows, n_steps, ranks):
 
 
 def test_detection_does_not_wait_for_polars():
-    code = "import retime.ingest.detect as d, sys; [d.parser(f) for f in d.PARSERS]"
+    code = "import retime.ingest.detect as d, sys; [d.parser(f) for f in d.FORMATS]"
     code += "; sys.exit('polars' in sys.modules or 'yaml' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,0 +1,1 @@
+"""Execution traces: PyTorch ET, Chakra and PARAM."""

@@ -1,0 +1,1 @@
+"""NCCL and RCCL: debug logs, Inspector, profiler plugin, topology files, nccl-tests."""

@@ -1,0 +1,1 @@
+"""Profilers of other stacks: rocprofv3 and Ascend."""
