@@ -327,6 +327,12 @@ def _member_source(
     inner = head
     if head[:2] == GZIP:
         inner = read_exactly(cast(BinaryIO, Gunzip(io.BytesIO(head), shown)), 512)
+    if outside(shown.partition("!")[2]):
+        told = (
+            "its name points outside the archive; only its content is read, and nothing is ever "
+            "written by that name"
+        )
+        on_problem(shown, Problem("archive_path", told))
     if head[:4] == ZIP or is_tar(inner):
         nested = "an archive in an archive is not opened: unpack it first"
         on_problem(shown, Problem("nested_archive", nested, "lost"))
@@ -338,6 +344,12 @@ def _member_source(
 def _hidden(member: str) -> bool:
     parts = member.replace("\\", "/").split("/")
     return "__MACOSX" in parts or any(p.startswith(".") and p not in (".", "..") for p in parts)
+
+
+def outside(member: str) -> bool:
+    """Whether a member's name is absolute or climbs out with `..`."""
+    parts = member.replace("\\", "/").split("/")
+    return parts[0] == "" or ".." in parts or parts[0][1:2] == ":"
 
 
 def display(name: str) -> str:

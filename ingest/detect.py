@@ -38,6 +38,17 @@ FORMATS: dict[str, Format] = {
 HEAD_BYTES = 65536
 
 
+def clash_group(format: str) -> str | None:
+    """What a job takes one of for each rank: equal for formats that exclude each other.
+
+    None where a rank may have any number of sources of this format.
+    """
+    known = FORMATS.get(format)
+    if known is None or known.holds == "timeline":
+        return "timeline"
+    return format if known.holds == "one" else None
+
+
 def parser(format: str) -> ModuleType:
     """The parser module of a format. Raises UsageError for a name that is not one."""
     if format not in FORMATS:

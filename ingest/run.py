@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import detect, staging
+from .bundles import bundled
 from .derive import derive
 from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
 from .manifest import Manifest, source_manifest_name
@@ -119,11 +120,12 @@ def ingest(
     folder = warehouse.job_folder(job)
     n_workers = workers or os.cpu_count() or 1
     problems: list[tuple[str, Problem]] = []
-    sources = list(find_sources(given, lambda name, p: problems.append((name, p))))
+    found = bundled(find_sources(given, lambda name, p: problems.append((name, p))), format)
+    sources = [source for source, _ in found]
     if rank is not None and len(sources) > 1:
         raise UsageError(f"--rank names the rank of one source, and here are {len(sources)}")
 
-    candidates, reports = _detected(sources, given, format, problems)
+    candidates, reports = _detected(found, given, format, problems)
     warehouse.check_writable()
     present, bad = staging.readable_manifests(folder)
     problems += [(job, Problem("bad_manifest", str(e))) for e in bad]
@@ -200,7 +202,7 @@ def _check_arguments(
 
 
 def _detected(
-    sources: list[Source],
+    sources: list[tuple[Source, str | None]],
     given: list[str],
     format: str | None,
     problems: list[tuple[str, Problem]],
@@ -209,9 +211,9 @@ def _detected(
     named = {os.path.normpath(p) for p in given}
     candidates: list[_Candidate] = []
     failed: dict[int, SourceReport] = {}
-    for i, source in enumerate(sources):
+    for i, (source, known) in enumerate(sources):
         try:
-            found = format or detect.detect(source)
+            found = known or format or detect.detect(source)
         except UnusableInput as e:
             # Any folder has files that are no traces; a file that was named is wanted.
             if os.path.normpath(source.name) in named:
@@ -249,12 +251,13 @@ def _already(
 
 def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
     """Raises RankClash for what can be told before parsing: against the job, then in the call."""
-    first: dict[int, Source] = {}
+    first: dict[tuple[str, int], Source] = {}
     for c in todo:
-        if c.rank is None:
+        group = detect.clash_group(c.format)
+        if c.rank is None or group is None:
             continue
-        staging.check_clash(folder, c.source.name, [c.rank], present)
-        other = first.setdefault(c.rank, c.source)
+        staging.check_clash(folder, c.source.name, c.format, [c.rank], present)
+        other = first.setdefault((group, c.rank), c.source)
         if other is not c.source and (
             other.size_bytes != c.source.size_bytes or other.sha256 != c.source.sha256
         ):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from .errors import UnusableInput
 from .gunzip import BLOCK, Gunzip, read_exactly
 
 
@@ -73,16 +74,25 @@ class Source:
         """A local path with the decompressed bytes, for libraries that open files themselves.
 
         The file itself where it is plain; else a temporary one, whose name owes nothing to the
-        source's, removed at the end. Raises UnusableInput as `open` does, OSError where the
-        temporary folder is full.
+        source's, removed at the end. Raises UnusableInput as `open` does, and where that would
+        take more than half of what the temporary folder has free.
         """
         if self.mmap_path is not None:
             yield self.mmap_path
             return
         with tempfile.TemporaryDirectory(prefix="retime-") as folder:
             path = Path(folder) / "source"
+            most, n = shutil.disk_usage(folder).free // 2, 0
             with self.open() as f, open(path, "wb") as out:
-                shutil.copyfileobj(f, out, BLOCK)
+                while block := f.read(BLOCK):
+                    n += len(block)
+                    if n > most:
+                        raise UnusableInput(
+                            f"needs more than {most >> 20} MiB in the temporary folder: "
+                            "unpack it and give the file itself, or set TMPDIR",
+                            path=self.name,
+                        )
+                    out.write(block)
             yield path
 
     def open(self) -> BinaryIO:

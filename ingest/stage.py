@@ -162,8 +162,10 @@ def _problems(batch) -> list[Problem]:
     ]
 
 
-def _fingerprint(source: Source) -> tuple[int, int] | None:
-    """Size and time of the file behind a source; None where there is none to look at."""
+def _fingerprint(source: Source) -> tuple[int, ...] | None:
+    """Size and time of the file (files) behind a source; None where there is none to look at."""
+    if source.members:
+        return tuple(n for m in source.members for n in _fingerprint(m) or ())
     opened = source.open_stored
     while (archive := getattr(opened, "archive", None)) is not None:
         opened = archive.open_stored

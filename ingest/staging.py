@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .. import __version__
+from .detect import clash_group
 from .errors import UsageError, WarehouseError
 from .manifest import (
     BadManifest,
@@ -182,7 +183,7 @@ def commit(
         present = [m for m in known.values() if m is not None]
         if any(m.id == manifest.id for m in present):
             return False
-        check_clash(job_folder, manifest.name, manifest.ranks, present)
+        check_clash(job_folder, manifest.name, manifest.format, manifest.ranks, present)
         name = source_manifest_name(manifest.id)
         _move_in(job_folder, staged, moves, manifest, name)
         known[name] = manifest
@@ -297,9 +298,20 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
-def check_clash(job_folder: Path, name: str, ranks: list[int], present: list[Manifest]) -> None:
-    """Raises RankClash where a present source, of whatever format, has one of the ranks."""
+def check_clash(
+    job_folder: Path, name: str, format: str, ranks: list[int], present: list[Manifest]
+) -> None:
+    """Raises RankClash where a present source that excludes this one has one of the ranks.
+
+    Two timelines of a rank exclude each other, of whatever format; so do two sources of a format
+    that gives one a rank. Sources that add to a timeline do not (see `detect.clash_group`).
+    """
+    group = clash_group(format)
+    if group is None:
+        return
     for other in present:
+        if clash_group(other.format) != group:
+            continue
         both = sorted(set(ranks).intersection(other.ranks))
         if both:
             raise clash(job_folder, both[0], name, other.name)
@@ -310,7 +322,8 @@ def clash(job_folder: Path, rank: int, name: str, other: str) -> RankClash:
     job = job_folder.name.removeprefix("job=")
     return RankClash(
         f"rank {rank} of job {job} clashes: {name} and {other} differ, and a job takes one trace "
-        "of a rank; ingest the other into a job of its own (--job NAME)"
+        "of a rank (one of each kind that adds to it); ingest the other into a job of its own "
+        "(--job NAME)"
     )
 
 

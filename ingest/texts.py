@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .sources import Source
 
 MAX_LINE_BYTES = 64 << 20
-MAX_WHOLE_BYTES = 1 << 30
+MAX_WHOLE_BYTES = 256 << 20
 
 
 def lines(
