@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from . import schema
+from . import parquet_in, schema
 from .errors import UnusableInput
 from .recorded_meta import read_meta
 
@@ -97,12 +96,11 @@ def tables_of(source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _read(source: Source) -> pl.DataFrame:
+    # By Arrow: Polars' own reader can end the process on a damaged file.
+    rows = parquet_in.table(source, COLUMNS)
     try:
-        if source.mmap_path is not None:
-            return pl.read_parquet(source.mmap_path, glob=False)
-        with source.open() as f:
-            return pl.read_parquet(io.BytesIO(f.read()))
-    except (pl.exceptions.PolarsError, OSError) as e:
+        return pl.DataFrame(pl.from_arrow(rows))
+    except (pl.exceptions.PolarsError, pa.ArrowException, ValueError) as e:
         raise UnusableInput(f"not readable as Parquet: {e}", path=source.name) from e
 
 

@@ -11,20 +11,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from retime.ingest import recorded, schema
+from retime.ingest import recorded, schema, source
 from retime.ingest.errors import UnusableInput, UsageError
 
 
-class Source:
-    """As much of a source as a parser sees: a local file, or bytes without a path."""
-
-    def __init__(self, path: Path | None = None, data: bytes = b""):
-        self.mmap_path = path
-        self.name = path.name if path else "bytes"
-        self._data = data
-
-    def open(self):
-        return self.mmap_path.open("rb") if self.mmap_path else io.BytesIO(self._data)
+def Source(path: Path | None = None, data: bytes = b"") -> source.Source:
+    """A source of a local file, or of bytes without a path."""
+    if path is not None:
+        return source.Source(path.name, path.stat().st_size, source.LocalFile(str(path)), path)
+    return source.Source("bytes", len(data), lambda: io.BytesIO(data))
 
 
 COLUMNS = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
@@ -50,9 +45,9 @@ def file_of(rows, *, drop=(), **overrides) -> bytes:
     return out.getvalue()
 
 
-def tables(source: Source, **kwargs) -> dict[str, pl.DataFrame]:
+def tables(given, **kwargs) -> dict[str, pl.DataFrame]:
     batches = defaultdict(list)
-    for name, batch in recorded.parse(source, **kwargs):
+    for name, batch in recorded.parse(given, **kwargs):
         assert batch.schema == schema.TABLES[name].schema
         if name == "events":
             start = batch.column("start_ns").to_numpy()
