@@ -117,7 +117,11 @@ def ingest(
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="kineto or recorded (default: detected)."),
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Force a parser (default: told from the content; a wrong name lists them).",
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")

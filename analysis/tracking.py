@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 MOST_SOURCES = 20
 """Sources listed one by one; of more, those that went well are counted."""
 
+ROWS = {
+    "events": "events",
+    "collectives": "participations",
+    "steps": "rank-steps",
+    "transfers": "transfers",
+    "routing": "routed counts",
+    "counters": "samples of counters",
+    "topology": "links and devices",
+    "tuning": "tuning choices",
+    "cost_curves": "points of cost curves",
+    "graph_nodes": "graph nodes",
+    "configurations": "configurations",
+}
+"""Tables whose rows are counted on the screen, and what a row of each is called there."""
+
 
 @contextmanager
 def progress() -> Iterator[Callable[[int, int, str], None] | None]:
@@ -100,10 +115,12 @@ def show(out: Console, report: IngestReport) -> None:
         f"job {clean(report.job)}: {', '.join(parts)} ({units.size(report.bytes)} in "
         f"{units.time(report.seconds * 1e9)})"
     )
-    names = {"events": "events", "collectives": "participations", "steps": "rank-steps"}
-    counted = [f"{rows[t]:,} {words}" for t, words in names.items() if rows[t]]
+    counted = [f"{rows[t]:,} {words}" for t, words in ROWS.items() if rows[t]]
     if counted:
         out.print(f"rows: {', '.join(counted)}")
+    formats = Counter(s.format for s in report.sources if s.format and s.error is None)
+    if len(formats) > 1:
+        out.print("formats: " + ", ".join(f"{n} {f}" for f, n in sorted(formats.items())))
     for s in [s for s in report.sources if s.error is not None][:MOST_SOURCES]:
         out.print(f"{s.status}: {clean(str(s.error))}", style="bold red")
     kinds: dict[tuple[str, str], list[Any]] = {}
@@ -126,4 +143,4 @@ def show(out: Console, report: IngestReport) -> None:
             table,
             {"severity": "severity", "code": "problem", "times": "times", "message": "first seen"},
         )
-        out.print(f"retime problems {clean(report.job)} has them all", style="dim")
+        out.print(f"retime problems {clean(report.job)} has those of each source", style="dim")
