@@ -32,6 +32,7 @@ class Format(NamedTuple):
 FORMATS: dict[str, Format] = {
     "kineto": Format("retime.ingest.kineto", "PyTorch Kineto Chrome JSON", "timeline"),
     "recorded": Format("retime.ingest.recorded", "recorded operations, Parquet", "timeline"),
+    "nccl-tests": Format("retime.ingest.nccl.nccl_tests", "nccl-tests and rccl-tests output"),
 }
 """By name; asked in this order."""
 
@@ -79,7 +80,7 @@ def detect(source: Source) -> str:
         if parser(format).looks_like(head, source.name):
             return format
     raise UnusableInput(
-        f"not a trace of a known format ({', '.join(FORMATS)}); --format NAME forces one",
+        f"not a trace of any of the {len(FORMATS)} formats known; --format NAME forces a parser",
         path=source.name,
     )
 

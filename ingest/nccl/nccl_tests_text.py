@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..classify import dtype_of
 from .nccl_tests_run import Row, Run, add_cost, op_of_program, op_of_table, version_of_code
 
 if TYPE_CHECKING:
@@ -221,7 +222,8 @@ class TableReader:
             return False
         if not _WORD.match(words[2]) or words[2].lower() in ("nan", "inf"):
             return False
-        if self._run is None and len(words) < 7:
+        bare = self._run is None or not (self._run.columns or self._run.settled)
+        if bare and (dtype_of(words[2]) is None or len(words) < 7):
             return False
         self._close_row()
         row = self._begin(own, words, offset)
