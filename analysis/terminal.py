@@ -373,6 +373,7 @@ def clocks_sentence(facts: Mapping[str, Any]) -> str:
         "unaligned": "not aligned: nothing ties the hosts together, "
         "so no waits are given between them",
         "recorded": "as recorded: the source gives one clock for all",
+        "untimed": "none: no source says when anything ran",
     }
     return known.get(str(kind), clean(str(kind)) if kind else "not known")
 

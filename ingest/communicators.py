@@ -53,7 +53,7 @@ def lend(rows: Rows, known: Comms) -> np.ndarray:
     rank, if it is a member. Whether the row really belongs there is for order and time to say.
     """
     comm = rows.comm.copy()
-    lack = (comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p & ~rows.loose
+    lack = (comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p & ~rows.loose & rows.timed
     have = (comm >= 0) & (rows.stream >= 0)
     if not lack.any() or not have.any():
         return comm
@@ -84,7 +84,8 @@ def unnamed_world(
     """
     if world is None or world < 2:
         return rows, known, names
-    lack = (rows.comm < 0) & (rows.stream >= 0) & ~rows.recorded & ~rows.p2p & ~rows.loose
+    free = ~rows.recorded & ~rows.p2p & ~rows.loose & rows.timed
+    lack = (rows.comm < 0) & (rows.stream >= 0) & free
     named = set(np.unique(rows.stream[(rows.comm >= 0)]).tolist())
     comm = rows.comm.copy()
     texts, members, size = list(known.names), list(known.members), known.size
@@ -150,5 +151,5 @@ def comms_table(
         if row["size"] is None and known.size[code] > 0:
             row = row | {"size": int(known.size[code])}
         out.append(row)
-    columns: dict[str, object] = {c: [r[c] for r in out] for c in schema.COMMS.schema.names}
+    columns: dict[str, object] = {c: [r.get(c) for r in out] for c in schema.COMMS.schema.names}
     return pa.Table.from_batches([schema.COMMS.batch(columns)])

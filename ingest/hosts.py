@@ -44,13 +44,19 @@ def place(ranks: pa.Table) -> pa.Table:
 def clock_domains(ranks: pa.Table) -> np.ndarray:
     """A small integer a row of `ranks`: equal for ranks of one host, own for a rank without one.
 
-    Numbered by the lowest rank in each, so that domain 0 holds the job's lowest rank.
+    A rank whose times count from a zero of its own has its own, too. Numbered by the lowest rank
+    in each, ranks without times after all others, so that domain 0 holds the lowest rank with any.
     """
     host = ranks.column("host").to_pylist()
+    clock = ranks.column("clock").to_pylist()
     rank = ranks.column("rank").to_numpy(zero_copy_only=False).tolist()
-    keys = [h if h is not None else ("", r) for h, r in zip(host, rank, strict=True)]
+    keys = [
+        h if h is not None and c != "process" else ("", r)
+        for h, c, r in zip(host, clock, rank, strict=True)
+    ]
     codes: dict[object, int] = {}
-    for i in np.argsort(rank, kind="stable").tolist():
+    untimed = np.array([c == "none" for c in clock], dtype=bool)
+    for i in np.lexsort((rank, untimed)).tolist():
         codes.setdefault(keys[i], len(codes))
     return np.array([codes[k] for k in keys], dtype=np.int64)
 

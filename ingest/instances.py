@@ -96,7 +96,7 @@ def judge(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
 
 def _impossible(rows: Rows, state: Instances, clocks: clock.Clocks) -> np.ndarray:
     """Groups of barrier-like instances whose times cannot be one collective's."""
-    index = np.flatnonzero((state.group >= 0) & ~rows.recorded)
+    index = np.flatnonzero((state.group >= 0) & ~rows.recorded & rows.timed)
     if len(index) == 0:
         return np.empty(0, np.int64)
     component = clocks.component[rows.domain]
@@ -198,7 +198,10 @@ def identities(rows: Rows, state: Instances, known: Comms) -> np.ndarray:
         upward = (rows.mask == sequences.op_mask("send")) == (rows.rank < rows.peer)
         both = rows.mask == sequences.op_mask("send_recv")
         sends = np.where(rows.p2p, np.where(both, 2, upward), 0)
-        again = occurrence(rows.comm, rows.seq, rows.rank, rows.peer, rows.mask, rows.p2p)
+        lane = rows.lane
+        by_function = ~rows.p2p & np.isin(rows.comm, rows.by_function)
+        sends = np.where(by_function, 3 + (rows.mask & 0xFFFF), sends)
+        again = occurrence(lane, rows.seq, rows.rank, rows.peer, rows.mask, rows.p2p)
         number = _hash(np.full(n, 2), comm, rows.seq, source, target, sends, again)
         out[at] = np.where(np.repeat(exact, count), np.repeat(number[at[first]], count), out[at])
     return out

@@ -9,13 +9,16 @@ from .participations import Rows, code, occurrence
 
 
 def by_number(rows: Rows, state: Instances) -> None:
-    """Instances by (comm, seq); rows that disagree on op, dtype or size are set apart."""
+    """Instances by (lane, seq); rows that disagree on op, dtype or size are set apart.
+
+    The lane is the communicator, and its operation where the source counts each for itself.
+    """
     index = np.flatnonzero((rows.comm >= 0) & (rows.seq >= 0) & ~rows.p2p & ~rows.loose)
     if len(index) == 0:
         return
-    comm, seq, rank = rows.comm[index], rows.seq[index], rows.rank[index]
-    nth = occurrence(comm, seq, rank)
-    key = code(comm, seq, nth)
+    lane, seq, rank = rows.lane[index], rows.seq[index], rows.rank[index]
+    nth = occurrence(lane, seq, rank)
+    key = code(lane, seq, nth)
     state.join(index, key, EXACT)
     tear_signatures(rows, state, index)
     _fill_numbers(rows, state)
@@ -27,15 +30,16 @@ def _fill_numbers(rows: Rows, state: Instances) -> None:
     Backwards from the next numbered row of the rank, else forwards from the one before; where both
     exist they must agree. Joined to the instance of that number; time is checked later.
     """
-    numbered = np.zeros(max(int(rows.comm.max()) + 1, 1), dtype=bool)
-    numbered[rows.comm[(rows.seq >= 0) & (rows.comm >= 0) & ~rows.p2p & ~rows.loose]] = True
-    index = np.flatnonzero((rows.comm >= 0) & ~rows.p2p & ~rows.loose & numbered[rows.comm])
+    lane = rows.lane
+    can = (rows.comm >= 0) & ~rows.p2p & ~rows.loose & rows.timed
+    numbered = np.unique(lane[(rows.seq >= 0) & can])
+    index = np.flatnonzero(can & np.isin(lane, numbered))
     lack = rows.seq[index] < 0
     if not lack.any():
         return
-    order = np.argsort(code(rows.comm[index], rows.rank[index]), kind="stable")
+    order = np.argsort(code(lane[index], rows.rank[index]), kind="stable")
     at = index[order]
-    line = code(rows.comm[at], rows.rank[at])
+    line = code(lane[at], rows.rank[at])
     place = np.arange(len(at))
     seq = rows.seq[at]
     have = seq >= 0
@@ -54,10 +58,10 @@ def _fill_numbers(rows: Rows, state: Instances) -> None:
     if len(new_at) == 0:
         return
     old_at = at[have]
-    comm = np.concatenate([rows.comm[old_at], rows.comm[new_at]])
+    lane = np.concatenate([lane[old_at], lane[new_at]])
     number = np.concatenate([seq[have], new_seq])
     both = np.concatenate([old_at, new_at])
-    key = code(comm, number)
+    key = code(lane, number)
     first = occurrence(key, rows.rank[both]) == 0
     keep = np.concatenate([state.group[old_at] >= 0, np.ones(len(new_at), bool)]) & first
     exact = np.concatenate([np.ones(len(old_at), bool), np.zeros(len(new_at), bool)])

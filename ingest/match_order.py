@@ -13,10 +13,10 @@ from .participations import Comms, Rows, runs
 def by_order(rows: Rows, state: Instances, clocks: clock.Clocks, known: Comms) -> clock.Clocks:
     """Instances of comms without numbers, laid side by side rank by rank."""
     numbered = np.zeros(len(known.names) + 1, dtype=bool)
-    numbered[rows.comm[rows.seq >= 0]] = True
+    numbered[rows.comm[(rows.seq >= 0) & rows.timed]] = True
     index = np.flatnonzero(
         (rows.comm >= 0) & (state.group < 0) & (state.how == LONE) & ~rows.p2p & ~rows.loose
-        & ~rows.recorded & ~numbered[rows.comm]
+        & ~rows.recorded & ~numbered[rows.comm] & rows.timed
     )  # fmt: skip
     order, first = runs(rows.comm[index], rows.rank[index])
     parts = np.split(index[order], first[1:]) if len(index) else []

@@ -18,9 +18,10 @@ def point_to_point(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
     kernel that holds operations with several peers has a row for each, and pairs with each.
 
     Where both sides carry numbers and these agree on the whole common range, `exact`; numbers of
-    the two sides may differ (each rank counts its own), then, as without numbers, by order.
+    the two sides may differ (each rank counts its own), then, as without numbers, by order. Rows
+    without times have no order: they pair by number or not at all.
     """
-    index = np.flatnonzero(rows.p2p & (rows.rank != rows.peer))
+    index = np.flatnonzero(rows.p2p & (rows.rank != rows.peer) & (rows.timed | (rows.seq >= 0)))
     if len(index) == 0:
         return
     mutual = _mutual(rows, index)
@@ -37,6 +38,7 @@ def point_to_point(rows: Rows, state: Instances, clocks: clock.Clocks) -> None:
     for part in np.split(order, first[1:]):
         if done[pair[part[0]]]:
             continue
+        part = part[rows.timed[index[part]]]
         a, b = index[part[send[part]]], index[part[~send[part]]]
         if len(a) and len(b):
             ambiguous += _pair_by_order(rows, state, clocks, a, b)
@@ -94,6 +96,7 @@ def _pairs_by_number(
         wrong = (rows.size[a] != rows.size[b]) & (rows.size[a] >= 0) & (rows.size[b] >= 0)
         wrong |= (rows.dtype[a] != rows.dtype[b]) & (rows.dtype[a] >= 0) & (rows.dtype[b] >= 0)
         tied = clocks.component[rows.domain[a]] == clocks.component[rows.domain[b]]
+        tied &= rows.timed[a] & rows.timed[b]
         sent = clock.align(clocks, rows.start[a], rows.domain[a])
         got = clock.align(clocks, rows.end[b], rows.domain[b])
         doubt = clocks.error_ns[rows.domain[a]] + clocks.error_ns[rows.domain[b]] + 50_000

@@ -1,9 +1,10 @@
 """Which participations, on different ranks, are one collective; and the clocks that follow.
 
 By sequence number where the source has one, else by order on the communicator, laid side by side
-by the moments at which operations end (`sequences`). Clocks come from what is matched so far
-(`clocks`), help to match the rest, and judge it: rows that cannot be one collective are taken
-apart again and counted as problems. A wrong row is worse than a row without partners.
+by the moments at which operations end (`sequences`). What has no times matches by number only.
+Clocks come from what is matched so far (`clocks`), help to match the rest, and judge it: rows that
+cannot be one collective are taken apart again and counted as problems. A wrong row is worse than a
+row without partners.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Resolved(NamedTuple):
     """one row a communicator, by identity"""
     problems: list[Problem]
     clocks: str
-    """one-host, aligned, partly-aligned, unaligned or recorded"""
+    """one-host, aligned, partly-aligned, unaligned, recorded or untimed"""
 
 
 def resolve(collectives: pa.Table, ranks: pa.Table, comms: pa.Table, steps: pa.Table) -> Resolved:
@@ -95,7 +96,7 @@ def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
         (np.minimum if ends is low else np.maximum).at(ends, domains[there], value[there])
     lost = low > high
     if lost.any() and len(rows.rank):
-        use = lost[rows.domain]
+        use = lost[rows.domain] & rows.timed
         np.minimum.at(low, rows.domain[use], rows.start[use])
         np.maximum.at(high, rows.domain[use], rows.end[use])
     nothing = low > high
@@ -105,7 +106,7 @@ def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
 
 def _clocks(rows: Rows, state: Instances, anchor: np.ndarray) -> clock.Clocks:
     """Clocks from every barrier-like instance matched so far."""
-    use = (state.group >= 0) & rows.barrier & ~rows.recorded & ~rows.p2p
+    use = (state.group >= 0) & rows.barrier & ~rows.recorded & ~rows.p2p & rows.timed
     return clock.estimate(
         state.group[use], rows.domain[use], rows.start[use], rows.end[use], anchor
     )
@@ -146,6 +147,8 @@ def _write_clocks(
     n = len(domains)
     recorded = bool(len(rows.recorded)) and bool(rows.recorded.all())
     tied = clocks.component[domains] == 0 if n else np.zeros(0, bool)
+    silent = np.array([c == "none" for c in ranks.column("clock").to_pylist()], dtype=bool)
+    tied &= ~silent
     drifts = clocks.drifts[domains] & tied if n else tied
     offset = np.where(tied, clocks.offset_ns[domains], 0) if n else np.zeros(0, np.int64)
     error = np.ceil(clocks.error_ns[domains]).astype(np.int64) if n else offset
@@ -153,12 +156,14 @@ def _write_clocks(
         offset, error, tied = offset * 0, error * 0, np.ones(n, bool)
         drifts = tied & False
         word = "recorded"
-    elif len(clocks.component) <= 1:
+    elif n and silent.all():
+        word = "untimed"
+    elif len(np.unique(domains[~silent])) <= 1:
         word = "one-host"
-    elif not tied.all():
+    elif not (tied | silent).all():
         alone = tied & (domains != 0)
         word = "partly-aligned" if alone.any() else "unaligned"
-        who = [str(r) for r in sorted(np.asarray(ranks.column("rank"))[~tied].tolist())]
+        who = [str(r) for r in sorted(np.asarray(ranks.column("rank"))[~tied & ~silent].tolist())]
         some = ", ".join(who[:8]) + (" ..." if len(who) > 8 else "")
         state.say(
             "clocks_unaligned",

@@ -13,12 +13,17 @@ from .sequences import Sequence
 
 BARRIER_OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Operations in which nobody can end before everybody has started."""
+COUNTS_BY_FUNCTION = "nccl-"
+"""How the names of communicators begin whose sequence numbers count each operation for itself."""
 P2P_OPS = ("send", "recv", "send_recv")
 """Operations between a rank and its `peer`; without one nobody can say with whom."""
 
 
 class Rows(NamedTuple):
-    """Participations as arrays in canonical order (rank, start, ...): input order cannot matter."""
+    """Participations as arrays in canonical order: input order cannot matter.
+
+    By rank, of a rank those with times first (by start), then those without (their times are 0).
+    """
 
     rank: np.ndarray
     slot: np.ndarray
@@ -45,6 +50,17 @@ class Rows(NamedTuple):
     loose: np.ndarray
     """point-to-point with nobody knows whom: no number and no order says who takes part"""
     recorded: np.ndarray
+    timed: np.ndarray
+    """with a start and an end that tell when it ran: the others match by number only"""
+    by_function: np.ndarray
+    """codes of communicators whose numbers count each operation for itself"""
+
+    @property
+    def lane(self) -> np.ndarray:
+        """What the numbers of each row count on: its communicator, or an operation of that."""
+        each = 1 + int(self.op.max(initial=0))
+        own = (1 << 32) + self.comm * each + self.op
+        return np.where(np.isin(self.comm, self.by_function), own, self.comm)
 
     def sequence(self, index: np.ndarray, clocks: clock.Clocks | None = None) -> Sequence:
         """The operations at `index`; on the common clock if `clocks` are given."""
@@ -81,6 +97,18 @@ def codes(column: pa.ChunkedArray, names: list[str] | None = None) -> tuple[np.n
     return table[index.to_numpy(zero_copy_only=False)], known
 
 
+def timed_rows(table: pa.Table) -> np.ndarray:
+    """bool[rows]: has a start and an end that tell when the operation ran.
+
+    A watchdog's times do not: it polls now and then, and says when it looked.
+    """
+    there = np.ones(table.num_rows, dtype=bool)
+    for name in ("start_ns", "end_ns"):
+        there &= table.column(name).is_valid().to_numpy()
+    timing, words = codes(table.column("timing"))
+    return there & (timing != (words.index("watchdog") if "watchdog" in words else -2))
+
+
 def ints(table: pa.Table, name: str, null: int = -1) -> np.ndarray:
     return table.column(name).cast(pa.int64()).fill_null(null).to_numpy(zero_copy_only=False)
 
@@ -90,7 +118,9 @@ def read(
 ) -> tuple[np.ndarray, Rows]:
     """The canonical order (row of the table for each sorted row) and the sorted arrays."""
     rank = ints(table, "rank")
-    start, end = ints(table, "start_ns", 0), ints(table, "end_ns", 0)
+    timed = timed_rows(table)
+    start = np.where(timed, ints(table, "start_ns", 0), 0)
+    end = np.where(timed, ints(table, "end_ns", 0), 0)
     seq, event = ints(table, "seq"), ints(table, "event_id")
     comm, texts = codes(table.column("comm"), comm_names)
     if len(texts) > len(comm_names):
@@ -101,7 +131,7 @@ def read(
     size_in, size_out = ints(table, "in_bytes"), ints(table, "out_bytes")
     peer, group_size = ints(table, "peer"), ints(table, "group_size")
     stream = ints(table, "stream", -2)
-    keys = (size_out, size_in, dtype, op, peer, comm, stream, seq, event, end, start, rank)
+    keys = (size_out, size_in, dtype, op, peer, comm, stream, seq, event, end, start, ~timed, rank)
     order = np.lexsort(keys)
     table_of_op = np.array([sequences.op_mask(o) for o in ops] + [sequences.ANY_OP], np.int64)
     is_p2p = np.array([o in P2P_OPS for o in ops] + [False])
@@ -121,12 +151,14 @@ def read(
     slot = np.clip(slot, 0, max(len(sorted_ranks) - 1, 0))
     domain = domains[by_rank][slot] if len(by_rank) else np.zeros(len(rank), np.int64)
     recorded = source == (sources.index("recorded") if "recorded" in sources else -2)
+    by_function = [i for i, c in enumerate(texts) if c.startswith(COUNTS_BY_FUNCTION)]
     rows = Rows(
         rank[order], slot, domain, comm[order], seq[order], op[order], table_of_op[op][order],
         dtype[order], _whole_size(ops, op, size_in, size_out, group_size, p2p)[order], start[order],
         np.maximum(start, end)[order], stream[order], ints(table, "step")[order], event[order],
         peer[order], group_size[order], coalesced[order], (is_barrier[op] | bare)[order],
-        p2p[order], loose[order], recorded[order],
+        p2p[order], loose[order], recorded[order], timed[order],
+        np.array(by_function, dtype=np.int64),
     )  # fmt: skip
     return order, rows
 

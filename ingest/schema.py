@@ -98,7 +98,9 @@ JOBS = Table(
         Column("sources", I32, "files", "source files ingested"),
         Column("created_at_ns", I64, "ns", "first ingest, Unix epoch"),
         Column("tool_version", TEXT, "", "retime version that wrote the newest part"),
-        Column("clocks", TEXT, "", "one-host, aligned, partly-aligned, unaligned or recorded"),
+        Column(
+            "clocks", TEXT, "", "one-host, aligned, partly-aligned, unaligned, recorded, untimed"
+        ),
     ),
     derived=True,
 )

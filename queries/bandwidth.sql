@@ -3,7 +3,8 @@
 
 -- A communicator, operation and size class. Bandwidths are those of `collective_instances`
 -- (nccl-tests' definitions, GB/s of 10^9 bytes a second): medians, so that one slow collective
--- does not move them. Bus bandwidth is not the line rate of a NIC.
+-- does not move them. Bus bandwidth is not the line rate of a NIC. Collectives that no source timed
+-- do not count.
 CREATE VIEW bandwidth (
     -- job
     job,
@@ -52,4 +53,5 @@ SELECT
     sum(c.nic_bytes)::BIGINT AS nic_bytes
 FROM collective_instances i
 LEFT JOIN carried c USING (job, collective_id)
+WHERE i.first_start_ns IS NOT NULL
 GROUP BY ALL;

@@ -17,10 +17,15 @@ CREATE MACRO _aligned_ns(
 
 -- One row a rank: what moves its times to the job's clock, and which clock that is. Ranks with
 -- the same `clock` can be compared: those that something ties to the job's clock, and otherwise
--- those of one host. An offset holds in the middle of what the host's ranks recorded.
+-- those of one host. `own_clock` is that of its host, or its own where its times count from a zero
+-- of its own. An offset holds in the middle of what the host's ranks recorded.
 CREATE VIEW _rank_clocks AS
 WITH hosts AS (
-    SELECT *, coalesce('host ' || host, 'rank ' || rank) AS own_clock FROM ranks
+    SELECT
+        *,
+        CASE WHEN host IS NULL OR coalesce(clock = 'process', false) THEN 'rank ' || rank
+             ELSE 'host ' || host END AS own_clock
+    FROM ranks
 )
 SELECT
     job,
@@ -30,6 +35,7 @@ SELECT
     clock_drift_ppm AS drift_ppm,
     min(start_ns) OVER w + (max(end_ns) OVER w - min(start_ns) OVER w) // 2 AS anchor_ns,
     clock_error_ns,
+    own_clock,
     CASE WHEN clock_error_ns IS NOT NULL THEN 'job' ELSE own_clock END AS clock
 FROM hosts
 WINDOW w AS (PARTITION BY job, own_clock);

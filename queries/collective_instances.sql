@@ -6,7 +6,8 @@
 -- and transfer also where only one of its ranks was seen, see `waits.wait_known`), and
 -- wait_ns holds only the waits between ranks that share a clock. A kernel that exchanges with
 -- several peers is in one instance with each, with its whole times: sums over instances then count
--- it more than once (sums over `waits` do not).
+-- it more than once (sums over `waits` do not). Participations that no source timed count in
+-- `n_seen` alone; where none has times, all times and what follows from them are null.
 CREATE VIEW collective_instances (
     -- job
     job,
@@ -50,7 +51,7 @@ CREATE VIEW collective_instances (
     skew_ns,
     -- [ns] error of the clocks that all this rests on: 0 within a host, null where nothing ties them
     clock_error_ns,
-    -- [clocks] sets of ranks whose clocks cannot be compared with each other
+    -- [clocks] sets of ranks whose clocks cannot be compared with each other; 0 where untimed
     n_clocks
 ) AS
 WITH grouped AS (
@@ -74,12 +75,12 @@ WITH grouped AS (
         max(end_ns) AS end_ns,
         sum(greatest(0, least(ready_ns, end_ns) - start_ns))::BIGINT AS wait_ns,
         count(DISTINCT clock) AS n_clocks,
-        max(last_rank) AS any_last_rank,
+        max(last_rank) FILTER (timed) AS any_last_rank,
         max(start_ns) - min(start_ns) AS any_skew_ns,
         max(clock_error_ns) AS any_error_ns,
         bool_or(_wait_is_known(
-            ready_known, collective_id, n_seen, coalesce(group_size, comm_size)
-        )) AS wait_known
+            ready_known, collective_id, n_timed, coalesce(group_size, comm_size)
+        )) FILTER (timed) AS wait_known
     FROM _participations
     WHERE collective_id IS NOT NULL
     GROUP BY job, collective_id

@@ -30,7 +30,7 @@ CREATE VIEW late_ranks (
 WITH comparable AS (
     SELECT *
     FROM _participations
-    WHERE n_comparable > 1
+    WHERE timed AND n_comparable > 1
       AND op NOT IN ('broadcast', 'scatter', 'reduce', 'gather')
 ), starts AS (
     SELECT

@@ -4,21 +4,27 @@
 -- One row a participation, on the job's clock, with what its whole collective has in common.
 -- `lone` tells participations without a collective_id apart: each stands alone. A kernel that
 -- exchanges with several peers has a row for each; `decides` is true for one of them, the peer that
--- started last, and for every other row, so that sums over it count a kernel's time once.
+-- started last, and for every other row, so that sums over it count a kernel's time once. Rows that
+-- nothing timed (`timed` is false; a watchdog's polls are no times) count in `n_seen` alone.
 CREATE VIEW _participations AS
 WITH aligned AS (
     SELECT
-        c.* EXCLUDE (start_ns, end_ns),
+        c.* EXCLUDE (start_ns, end_ns, clock),
+        c.start_ns IS NOT NULL AND c.end_ns IS NOT NULL
+            AND coalesce(c.timing <> 'watchdog', true) AS timed,
         CASE WHEN c.collective_id IS NULL
              THEN hash(c.rank, c.start_ns, c.stream, c.event_id, c.op, c.seq) END AS lone,
         k.host,
-        coalesce(k.clock, 'rank ' || c.rank) AS clock,
+        CASE WHEN timed THEN coalesce(k.clock, 'rank ' || c.rank) END AS clock,
+        k.own_clock,
         k.clock_error_ns AS rank_clock_error_ns,
         m.dim,
         m.size AS comm_size,
-        _aligned_ns(c.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
-        _aligned_ns(greatest(c.end_ns, c.start_ns), k.offset_ns, k.drift_ppm, k.anchor_ns)
-            AS end_ns
+        CASE WHEN timed THEN
+            _aligned_ns(c.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) END AS start_ns,
+        CASE WHEN timed THEN _aligned_ns(
+            greatest(c.end_ns, c.start_ns), k.offset_ns, k.drift_ppm, k.anchor_ns
+        ) END AS end_ns
     FROM collectives c
     LEFT JOIN _rank_clocks k USING (job, rank)
     LEFT JOIN (
@@ -29,7 +35,8 @@ WITH aligned AS (
     SELECT
         *,
         count(*) OVER whole AS n_seen,
-        count(*) OVER same_clock AS n_comparable,
+        count(start_ns) OVER whole AS n_timed,
+        count(start_ns) OVER same_clock AS n_comparable,
         CASE WHEN op NOT IN ('send', 'recv', 'send_recv')
                  THEN coalesce(max(group_size) OVER whole, comm_size, count(*) OVER whole)
              WHEN peer = rank THEN 1
@@ -41,7 +48,8 @@ WITH aligned AS (
         max(start_ns) OVER same_clock AS last_start_ns,
         max(start_ns) FILTER (rank = root) OVER same_clock AS root_start_ns,
         arg_min(rank, (-start_ns, rank)) OVER same_clock AS last_rank,
-        min(host) OVER same_clock IS NOT DISTINCT FROM max(host) OVER same_clock AS one_host,
+        min(own_clock) OVER same_clock IS NOT DISTINCT FROM max(own_clock) OVER same_clock
+            AS one_host,
         max(rank_clock_error_ns) OVER same_clock AS largest_error_ns
     FROM aligned
     WINDOW
@@ -54,7 +62,7 @@ WITH aligned AS (
             AND op IN ('send', 'recv', 'send_recv') AS shares_kernel,
         max(message_bytes(op, in_bytes, out_bytes, n_ranks))
             OVER (PARTITION BY job, collective_id, lone) AS bytes,
-        n_comparable < n_seen AS split_clocks,
+        n_comparable < n_timed AS split_clocks,
         CASE
             WHEN n_comparable = 1 THEN 0
             WHEN one_host AND host IS NOT NULL THEN 0
@@ -78,7 +86,7 @@ WITH aligned AS (
 SELECT
     * EXCLUDE (shares_kernel, pair_known),
     NOT coalesce(shares_kernel, false) OR row_number() OVER (
-        PARTITION BY job, rank, event_id, shares_kernel
+        PARTITION BY job, rank, event_id, shares_kernel, timed
         ORDER BY ready_ns DESC, n_comparable DESC, peer, collective_id
     ) = 1 AS decides,
     CASE WHEN shares_kernel
@@ -95,7 +103,8 @@ FROM timed;
 -- was seen. wait_ns + transfer_ns = end_ns - start_ns, always. Only ranks on a comparable clock are
 -- compared: without that, or where ranks left no trace, the wait is a lower bound and `ready_known`
 -- is false. Where nobody could be compared (`wait_known` is false) the wait is given as 0 and all of
--- the duration as transfer, though it may be either.
+-- the duration as transfer, though it may be either. A participation that no source timed has no
+-- row here.
 CREATE VIEW waits (
     -- job
     job,
@@ -147,8 +156,8 @@ SELECT
     (end_ns - start_ns) - shortest_ns AS wait_min_proxy_ns,
     CASE WHEN NOT split_clocks THEN rank = last_rank END AS is_last,
     ready_known,
-    _wait_is_known(ready_known, collective_id, n_seen, coalesce(group_size, comm_size))
+    _wait_is_known(ready_known, collective_id, n_timed, coalesce(group_size, comm_size))
         AS wait_known,
     clock_error_ns, match, n_ranks, n_seen, event_id
 FROM _participations
-WHERE decides;
+WHERE decides AND timed;

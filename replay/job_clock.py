@@ -29,8 +29,11 @@ def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.
 def _clocks(ranks: pl.DataFrame) -> tuple[Clocks, pl.DataFrame]:
     """The clock of each rank, a row each and one without a correction last; `rank` and `row`."""
     ranks = ranks.unique("rank", keep="first", maintain_order=True)
-    host = pl.coalesce(
-        pl.format("host {}", pl.col("host").cast(pl.String)), pl.format("rank {}", "rank")
+    own = pl.col("host").is_null() | pl.col("clock").cast(pl.String).eq_missing("process")
+    host = (
+        pl.when(own)
+        .then(pl.format("rank {}", "rank"))
+        .otherwise(pl.format("host {}", pl.col("host").cast(pl.String)))
     )
     first, last = pl.col("start_ns").min().over(host), pl.col("end_ns").max().over(host)
     anchor = first + (last - first) // 2

@@ -30,16 +30,22 @@ class Tables(NamedTuple):
 
 
 def aligned(frames: Mapping[str, pl.DataFrame]) -> Tables:
-    """The tables of `frames` in one clock."""
+    """The tables of `frames` in one clock; participations without times are left out."""
     ranks = frames["ranks"]
     events = frames["events"].with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
     return Tables(
         on_job_clock(events, ranks, "start_ns", "end_ns"),
-        on_job_clock(frames["collectives"], ranks, "start_ns", "end_ns"),
+        on_job_clock(frames["collectives"].filter(timed()), ranks, "start_ns", "end_ns"),
         on_job_clock(frames["steps"], ranks, "start_ns", "end_ns", "host_start_ns"),
         ranks,
         frames.get("comms"),
     )
+
+
+def timed() -> pl.Expr:
+    """Participations whose start and end tell when they ran (a watchdog's polls do not)."""
+    polled = pl.col("timing").cast(pl.String).eq_missing("watchdog")
+    return pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null() & ~polled
 
 
 def kind_is(*kinds: str) -> pl.Expr:

@@ -10,7 +10,7 @@ import polars as pl
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
 from . import kineto, recorded
-from .kineto_tables import DEVICE, HOST, kind_is
+from .kineto_tables import DEVICE, HOST, kind_is, timed
 from .policy import ReplayJob
 
 
@@ -25,7 +25,9 @@ def load(snapshot: Any) -> ReplayJob:
         return recorded.load(files, job=job)
     frames = tables(files)
     if not len(frames["events"]) and not len(frames["collectives"]):
-        raise UnusableInput(f"job {job!r} has no events and no collectives: nothing to replay")
+        raise UnusableInput(
+            f"job {job!r} has no events and no collectives with times: nothing to replay"
+        )
     return kineto.build(frames, job)
 
 
@@ -36,6 +38,7 @@ def tables(files: Mapping[str, Sequence[Any]]) -> dict[str, pl.DataFrame]:
     collectives on the host.
     """
     frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
+    frames["collectives"] = frames["collectives"].filter(timed())
     columns = (
         "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
         "correlation", "category", "bytes", "wait_stream", "wait_correlation", "step",

@@ -182,7 +182,8 @@ def _rows(
         .sort(at)
         .with_columns(k=k)
     )
-    part = collectives.filter(pl.col("step").is_not_null()).select(
+    has_times = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
+    part = collectives.filter(pl.col("step").is_not_null() & has_times).select(
         "event_id",
         "collective_id",
         "stream",
