@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import os
+import struct
 import tarfile
 import threading
 import zipfile
@@ -17,11 +19,18 @@ from .errors import Damaged, UnusableInput
 from .gunzip import BLOCK, GZIP, Gunzip, check_size, read_exactly, stream_defect
 from .schema import Problem
 from .source import LocalFile, Source
+from .torchfile import is_torch_head
 
 ZIP = b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"
 END_BYTES = 65536
 """How much of each end of a compressed tar's members is kept from the pass that lists them."""
+
+_BAD_ZIP = (
+    zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, ValueError,
+    IndexError, OverflowError, struct.error, zlib.error, lzma.LZMAError,
+)  # fmt: skip
+"""What the zip reader raises for damaged archives; UnicodeDecodeError is a ValueError."""
 
 OnProblem = Callable[[str, Problem], None]
 """Called with the display name of the place and what was odd about it."""
@@ -41,8 +50,8 @@ def is_tar(head: bytes) -> bool:
 def zip_members(path: str, on_problem: OnProblem) -> Iterator[Source]:
     try:
         with zipfile.ZipFile(path) as z:
-            infos = [i for i in z.infolist() if not i.is_dir()]
-    except (zipfile.BadZipFile, NotImplementedError, OSError) as e:
+            infos = [i for i in z.infolist() if i.filename and not i.is_dir()]
+    except _BAD_ZIP as e:
         raise Damaged(f"a zip archive that cannot be read: {e}", path=path) from e
     n = 0
     for info in sorted(infos, key=lambda i: natural_order(i.filename)):
@@ -59,8 +68,13 @@ def zip_members(path: str, on_problem: OnProblem) -> Iterator[Source]:
         else:
             n += 1
             opened = _ZipMember(path, info.header_offset, shown)
-            with opened() as f:
-                head = read_exactly(f, 512)
+            try:
+                with opened() as f:
+                    head = read_exactly(f, 512)
+            except UnusableInput as e:
+                what = str(e).removeprefix(f"{shown}: ")
+                on_problem(shown, Problem("unusable", what, "lost"))
+                continue
             yield _member_source(shown, info.compress_size, opened, head, on_problem)
     if not n:
         raise UnusableInput("nothing in it", path=path)
@@ -75,11 +89,14 @@ class _ZipMember:
     shown: str
 
     def __call__(self) -> BinaryIO:
-        archive = zipfile.ZipFile(self.path)
+        try:
+            archive = zipfile.ZipFile(self.path)
+        except _BAD_ZIP as e:
+            raise UnusableInput(f"zip archive cannot be read: {e}", path=self.shown) from e
         try:
             info = next(i for i in archive.infolist() if i.header_offset == self.header_offset)
             member = cast(BinaryIO, archive.open(info))
-        except (StopIteration, zipfile.BadZipFile, NotImplementedError, RuntimeError) as e:
+        except (StopIteration, *_BAD_ZIP) as e:
             archive.close()
             raise UnusableInput(f"zip member cannot be read: {e}", path=self.shown) from e
         # It would keep the last piece back where the checksum is wrong.
@@ -112,7 +129,7 @@ class _Counted(io.RawIOBase):
             return 0
         try:
             chunk = self._raw.read(len(view))
-        except (zipfile.BadZipFile, zlib.error, EOFError) as e:
+        except _BAD_ZIP as e:
             self.corrupt = str(e) or "it ends early"
             return 0
         view[: len(chunk)] = chunk
@@ -333,7 +350,7 @@ def _member_source(
             "written by that name"
         )
         on_problem(shown, Problem("archive_path", told))
-    if head[:4] == ZIP or is_tar(inner):
+    if (head[:4] == ZIP and not is_torch_head(head)) or is_tar(inner):
         nested = "an archive in an archive is not opened: unpack it first"
         on_problem(shown, Problem("nested_archive", nested, "lost"))
     return Source(

@@ -21,6 +21,7 @@ from .errors import Damaged, UnusableInput
 from .gunzip import GZIP, read_exactly, stream_defect
 from .schema import Problem
 from .source import LocalFile, Source
+from .torchfile import is_torch_zip
 
 __all__ = ["OnProblem", "Source", "display", "find_sources", "read_exactly", "stream_defect"]
 
@@ -128,7 +129,7 @@ def _sources_of_file(path: str, named: bool, on_problem: OnProblem) -> Iterator[
 
 
 def _sources_in(path: str, size: int, magic: bytes, on_problem: OnProblem) -> Iterator[Source]:
-    if magic in (ZIP, EMPTY_ZIP):
+    if magic in (ZIP, EMPTY_ZIP) and not is_torch_zip(path):
         yield from zip_members(path, on_problem)
         return
     source = Source(
