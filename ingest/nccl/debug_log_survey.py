@@ -1,0 +1,226 @@
+"""First pass over an NCCL debug log: its processes and the communicators each of them made."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..schema import MAX_RANK
+from ..texts import lines
+from .debug_log_lines import MAX_LINE_BYTES, Message, messages
+
+if TYPE_CHECKING:
+    from ..collect import Collector
+    from ..sources import Source
+
+_INIT = re.compile(
+    rb"comm (0x[0-9a-f]{1,16}) rank (\d{1,10}) nranks (\d{1,10}) cudaDev (\d{1,5}) "
+    rb"(.{0,400}?)- ?Init (START|COMPLETE)"
+)
+_COMM_ID = re.compile(rb"commId 0x([0-9a-f]{1,16})\b")
+_PARENT = re.compile(rb"parent (0x[0-9a-f]{1,16})(?: (?:split|child)Count (-?\d{1,10}))?")
+_COLOR = re.compile(rb"color (-?\d{1,10})\b")
+_WORLD = re.compile(
+    rb"comm (0x[0-9a-f]{1,16}) rank (\d{1,10}) nRanks (\d{1,10}) nNodes \d{1,10} "
+    rb"localRanks \d{1,10} localRank (\d{1,10})\b"
+)
+_END = re.compile(
+    rb"comm (0x[0-9a-f]{1,16}) rank (\d{1,10}) nranks (\d{1,10}) cudaDev (\d{1,5}) "
+    rb"busId [0-9a-f]{1,16} - (?:Destroy|Abort) COMPLETE"
+)
+_VERSION = re.compile(rb"(NCCL|RCCL) version ?:? ?(\d{1,5}(?:\.\d{1,5}){1,3})")
+_DEVICE = re.compile(
+    rb"# +Rank +\d{1,9} (?:Group +\d{1,9} )?Pid +(\d{1,10}) on +(\S{1,255}) +device +(\d{1,5}) "
+    rb"\[[^\]]{0,64}\] ?(.{1,100})"
+)
+
+_MOST_COMMS = 1_000_000
+_TEXT_BYTES = 1200
+
+
+@dataclass(eq=False, slots=True)
+class Comm:
+    """One process's place in one communicator; offsets are of its lines in the log.
+
+    `begun` is the first line that names it, `made` the one that says it is complete (None where
+    that is missing) and `ended` the one that destroys it. `hash_` is NCCL's 64-bit identity.
+    """
+
+    process: Process
+    pointer: bytes
+    place: int
+    size: int
+    begun: int
+    made: int | None = None
+    ended: int | None = None
+    started: bool = False
+    hash_: int | None = None
+    parent: bytes | None = None
+    child_count: int | None = None
+    color: int | None = None
+    name: str = ""
+    seq: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Process:
+    """One device of one process; `rank` is global and None where unknown."""
+
+    host: str
+    pid: int
+    device: int
+    comms: list[Comm] = field(default_factory=list)
+    rank: int | None = None
+    local_rank: int | None = None
+    device_name: str | None = None
+
+
+class Survey:
+    """What the first pass learns of a log: who wrote it and which communicators there are."""
+
+    def __init__(self) -> None:
+        self.processes: dict[tuple[str, int, int], Process] = {}
+        self.comms: list[Comm] = []
+        self.by_pointer: dict[tuple[str, int, bytes], list[Comm]] = {}
+        self.by_thread: dict[tuple[str, int, int], list[Comm]] = {}
+        self.hosts_of_pid: dict[int, list[str]] = {}
+        self.versions: Counter[str] = Counter()
+        self.device_names: dict[tuple[str, int, int], str] = {}
+        self.has_table = False
+        self.has_message = False
+
+    def host_of(self, host: str, pid: int) -> str:
+        """The host's own name where another text ran into it: same process, known ending."""
+        known = self.hosts_of_pid.get(pid, ())
+        if host in known:
+            return host
+        return next((k for k in known if host.endswith(k)), host)
+
+    def comm_of_pointer(self, host: str, pid: int, pointer: bytes, offset: int) -> Comm | None:
+        """The communicator that a pointer means at a place of the log: pointers are used again."""
+        comms = self.by_pointer.get((host, pid, pointer))
+        if not comms:
+            return None
+        return comms[max(bisect_right(comms, offset, key=lambda c: c.begun) - 1, 0)]
+
+    def _process(self, host: str, pid: int, device: int) -> Process:
+        process = self.processes.get((host, pid, device))
+        if process is None:
+            process = self.processes[(host, pid, device)] = Process(host, pid, device)
+            hosts = self.hosts_of_pid.setdefault(pid, [])
+            if host not in hosts:
+                hosts.append(host)
+        return process
+
+
+def survey(source: Source, c: Collector) -> Survey:
+    """Reads a log once for what names its processes and communicators.
+
+    Memory grows with the communicators of the processes, not with the log.
+    """
+    found = Survey()
+
+    def quiet(code: str, message: str, severity: str, *, offset: int) -> None:
+        """The second pass tells what is odd about lines."""
+
+    for offset, line, _ in lines(source, quiet, MAX_LINE_BYTES):
+        if b"CCL version" in line:
+            for library, version in _VERSION.findall(line[:8192]):
+                found.versions[f"{library.decode().lower()} {version.decode()}"] += 1
+        if b" NCCL " not in line:
+            _table(found, line)
+            continue
+        if not found.has_message and messages(line):
+            found.has_message = True
+        if b"comm 0x" not in line or not (
+            b"Init " in line or b"nRanks " in line or b"COMPLETE" in line
+        ):
+            continue
+        for message in messages(line):
+            _take(found, message, offset + message.start, c)
+    for (host, pid, device), name in found.device_names.items():
+        process = found.processes.get((host, pid, device))
+        if process is not None:
+            process.device_name = name
+    return found
+
+
+def _table(found: Survey, line: bytes) -> None:
+    if b"#" not in line:
+        return
+    if b"nThread" in line or b"busbw" in line:
+        found.has_table = True
+    elif b" Pid " in line and (m := _DEVICE.search(line[:600])) and len(found.device_names) < 1 << 16:
+        key = (m[2].decode(errors="replace"), int(m[1]), int(m[3]))
+        found.device_names[key] = m[4].decode(errors="replace").strip()
+
+
+def _take(found: Survey, message: Message, offset: int, c: Collector) -> None:
+    text, writer = message.text[:_TEXT_BYTES], message.writer
+    host = found.host_of(writer.host, writer.pid)
+    if m := _INIT.search(text):
+        _init(found, host, message, m, offset, c)
+    elif m := _WORLD.search(text):
+        comm = found.comm_of_pointer(host, writer.pid, m[1], offset)
+        if comm is not None and (comm.place, comm.size) == (int(m[2]), int(m[3])):
+            comm.process.local_rank = int(m[4]) if int(m[4]) <= MAX_RANK else None
+        elif writer.device is not None:
+            # From 2.20 to 2.22 only this line comes before the rings and trees.
+            _add(found, host, message, (m[1], int(m[2]), int(m[3]), writer.device), offset, c)
+    elif m := _END.search(text):
+        comm = found.comm_of_pointer(host, writer.pid, m[1], offset)
+        if comm is not None and comm.begun <= offset and comm.place == int(m[2]):
+            comm.ended = offset
+
+
+def _init(
+    found: Survey, host: str, message: Message, m: re.Match[bytes], offset: int, c: Collector
+) -> None:
+    place, size, more = int(m[2]), int(m[3]), m[5]
+    comm = found.comm_of_pointer(host, message.writer.pid, m[1], offset)
+    same = comm is not None and comm.made is None and (comm.place, comm.size) == (place, size)
+    if comm is None or not same or (m[6] == b"START" and comm.started):
+        comm = _add(found, host, message, (m[1], place, size, int(m[4])), offset, c)
+        if comm is None:
+            return
+    if m[6] == b"START":
+        comm.started = True
+    else:
+        comm.made = offset
+    if (i := _COMM_ID.search(more)) and int(i[1], 16):
+        comm.hash_ = int(i[1], 16)
+    if p := _PARENT.search(more):
+        comm.parent = p[1]
+        comm.child_count = int(p[2]) if p[2] is not None else None
+        color = _COLOR.search(more)
+        comm.color = int(color[1]) if color else None
+
+
+def _add(
+    found: Survey,
+    host: str,
+    message: Message,
+    said: tuple[bytes, int, int, int],
+    offset: int,
+    c: Collector,
+) -> Comm | None:
+    pointer, place, size, device = said
+    if not 0 <= place < size <= MAX_RANK + 1:
+        c.odd("impossible_rank", f"a communicator of {size} ranks with a rank {place}; left out",
+              "lost", offset=offset)  # fmt: skip
+        return None
+    if len(found.comms) >= _MOST_COMMS:
+        c.odd("too_many_comms", f"more than {_MOST_COMMS} communicators; the rest is left out",
+              "lost", offset=offset)  # fmt: skip
+        return None
+    pid = message.writer.pid
+    process = found._process(host, pid, device)
+    comm = Comm(process, pointer, place, size, offset)
+    process.comms.append(comm)
+    found.comms.append(comm)
+    found.by_pointer.setdefault((host, pid, pointer), []).append(comm)
+    found.by_thread.setdefault((host, pid, message.writer.tid), []).append(comm)
+    return comm
