@@ -32,7 +32,14 @@ class Format(NamedTuple):
 FORMATS: dict[str, Format] = {
     "kineto": Format("retime.ingest.kineto", "PyTorch Kineto Chrome JSON", "timeline"),
     "recorded": Format("retime.ingest.recorded", "recorded operations, Parquet", "timeline"),
+    "rocprof": Format(
+        "retime.ingest.stacks.rocprof", "ROCm rocprofv3 JSON and CSV", "timeline", True
+    ),
     "nccl-tests": Format("retime.ingest.nccl.nccl_tests", "nccl-tests and rccl-tests output"),
+    "vtrain": Format("retime.ingest.nccl.vtrain", "vTrain's measured tables, CSV"),
+    "pytorch-et": Format("retime.ingest.graphs.pytorch_et", "PyTorch execution trace, JSON", "one"),
+    "chakra": Format("retime.ingest.graphs.chakra", "Chakra execution trace", "one"),
+    "param-comms": Format("retime.ingest.graphs.param_comms", "PARAM basic comms trace", "one"),
 }
 """By name; asked in this order."""
 
