@@ -8,6 +8,7 @@ import io
 import json
 import os
 import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,10 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES_BYTES = 24_000
 MOST_EVENTS = 60
+
+
+ARCHIVES = "(archives)"
+"""Stands where a format would, for files that are containers of others."""
 
 
 class Fixture(NamedTuple):
@@ -89,6 +94,24 @@ def kineto(here: Path | None) -> Iterator[Fixture]:
     amd = next((hta / "amd_trace").glob("*.json.gz"))
     yield Fixture("kineto-rocm", "kineto", {"": fewer(amd, "traceEvents")}, 0)
     yield Fixture("kineto-gz", "kineto", {"": cpu.read_bytes()})
+
+
+@maker
+def archives(here: Path | None) -> Iterator[Fixture]:
+    files = {"a/rank0.json": b'{"traceEvents": []}' * 40, "b.json.gz": gzip.compress(b"{}" * 99)}
+    for mode in ("w", "w:gz"):
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode=mode) as tar:
+            for name, data in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+        yield Fixture(f"archive-{mode}", ARCHIVES, {"": out.getvalue()})
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+        for name, data in files.items():
+            z.writestr(name, data)
+    yield Fixture("archive-zip", ARCHIVES, {"": out.getvalue()})
 
 
 @maker

@@ -15,6 +15,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from retime.ingest.bundles import NoBytes
 from retime.ingest.errors import RetimeError
 from retime.ingest.schema import TABLES
 from retime.ingest.source import Source
+from retime.ingest.sources import find_sources
 
 MOST_SECONDS = 10
 MOST_BYTES = 1 << 30
@@ -77,6 +79,8 @@ def source_of(name: str, files: dict[str, bytes]) -> Source:
 def read_all(format: str, source: Source, rank: int | None) -> tuple[int, int]:
     """(rows, problems) of a source; raises what its parser raises, and ValueError for bad rows."""
     rows = problems = 0
+    if format == fixtures.ARCHIVES:
+        return _read_archive(source)
     for other in detect.FORMATS:
         if not source.members:
             detect.parser(other).looks_like(source.head(detect.HEAD_BYTES), source.name)
@@ -91,6 +95,24 @@ def read_all(format: str, source: Source, rank: int | None) -> tuple[int, int]:
             rows += batch.num_rows
             _sensible(table, batch)
     return rows, problems
+
+
+def _read_archive(source: Source) -> tuple[int, int]:
+    """(bytes, problems) of what an archive gives; nothing may appear on the disk."""
+    problems: list = []
+    n = 0
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "in" / "a"
+        path.parent.mkdir()
+        path.write_bytes(source.head(1 << 30))
+        for found in find_sources([str(path)], lambda place, p: problems.append(p)):
+            found.head(100)
+            with found.open() as f:
+                while block := f.read(1 << 16):
+                    n += len(block)
+        if sorted(p.name for p in Path(folder).rglob("*")) != ["a", "in"]:
+            raise ValueError("an archive wrote to the disk")
+    return n, len(problems)
 
 
 def _sensible(table: str, batch: pa.RecordBatch) -> None:

@@ -41,4 +41,4 @@ def test_mutations_end_in_rows_or_a_clean_refusal(fixture):
 def test_every_format_has_a_fixture():
     if fixtures.traces() is None:
         pytest.skip("no folder of real traces: set RETIME_TRACES to one")
-    assert {f.format for f in fixtures.load()} == set(detect.FORMATS)
+    assert {f.format for f in fixtures.load()} == {*detect.FORMATS, fixtures.ARCHIVES}

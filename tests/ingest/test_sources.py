@@ -210,7 +210,10 @@ def test_tar_members(tmp_path, mode):
         TEXT * 3,
         TEXT,
     ]
-    assert [p.code for _, p in problems] == ["archive_link"]
+    assert [(n.rpartition("!")[2], p.code) for n, p in problems] == [
+        ("j/link", "archive_link"),
+        ("../../evil.json", "archive_path"),
+    ]
     # Nothing was written where a member's name pointed.
     assert sorted(os.listdir(tmp_path)) == ["ranks.tar"]
 
@@ -346,3 +349,28 @@ def test_tails(tmp_path, size):
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(text))
     out, _ = found(tmp_path)
     assert [s.tail(size) for s in out] == [text[-size:]] * 2
+
+
+def test_a_zip_member_that_cannot_be_opened_leaves_the_others(tmp_path):
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("one.json", TEXT)
+        z.writestr("two.json", TEXT)
+    data = bytearray(path.read_bytes())
+    second = data.index(b"PK\x03\x04", 4)
+    data[second : second + 4] = b"XXXX"
+    path.write_bytes(data)
+    out, problems = found(path)
+    assert [s.name for s in out] == [f"{path}!one.json"]
+    assert [(n.rpartition("!")[2], p.code, p.severity) for n, p in problems] == [
+        ("two.json", "unusable", "lost")
+    ]
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "a/../../b.json", "C:/x.json", "..\\x.json"])
+def test_names_that_point_outside_an_archive_are_said(tmp_path, name):
+    path = _tar(tmp_path / "a.tar", "w", {name: TEXT})
+    out, problems = found(path)
+    assert [read(s) for s in out] == [TEXT]
+    assert [p.code for _, p in problems] == ["archive_path"]
+    assert sorted(os.listdir(tmp_path)) == ["a.tar"]
