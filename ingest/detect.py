@@ -14,7 +14,8 @@ class Format(NamedTuple):
     """A format: the module that reads it, one phrase for people, and what a rank may have of it.
 
     The module has `looks_like(head, name) -> bool` and `parse(source, *, rank, threads)`. It may
-    have `peek_rank(source)`, which tells a rank without parsing; `prepare(n_bytes)`, which is told
+    have `peek_rank(source)`, which tells a rank without parsing; `looks_like_further(source)`, which
+    is asked of files that no head gave away; `prepare(n_bytes)`, which is told
     the bytes that a process is about to parse; and `bundle_of(path)`, which gives the folder that
     makes one source together with all it claims there, else None. It must import little:
     every file of a folder is shown to every format.
@@ -35,6 +36,7 @@ FORMATS: dict[str, Format] = {
     "rocprof": Format(
         "retime.ingest.stacks.rocprof", "ROCm rocprofv3 JSON and CSV", "timeline", True
     ),
+    "nccl-log": Format("retime.ingest.nccl.debug_log", "NCCL or RCCL debug text log"),
     "nccl-tests": Format("retime.ingest.nccl.nccl_tests", "nccl-tests and rccl-tests output"),
     "vtrain": Format("retime.ingest.nccl.vtrain", "vTrain's measured tables, CSV"),
     "pytorch-et": Format("retime.ingest.graphs.pytorch_et", "PyTorch execution trace, JSON", "one"),
@@ -85,6 +87,10 @@ def detect(source: Source) -> str:
         raise UnusableInput(what, path=source.name)
     for format in FORMATS:
         if parser(format).looks_like(head, source.name):
+            return format
+    for format in FORMATS:
+        further = getattr(parser(format), "looks_like_further", None)
+        if further is not None and further(source):
             return format
     raise UnusableInput(
         f"not a trace of any of the {len(FORMATS)} formats known; --format NAME forces a parser",

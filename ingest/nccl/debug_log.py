@@ -9,7 +9,6 @@ file becomes `cost_curves`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -21,10 +20,12 @@ if TYPE_CHECKING:
 
     from ..sources import Source
 
-_NOT_LOGS = frozenset(
-    ".md .rst .py .pyi .ipynb .html .htm .c .cc .cpp .cu .h .hpp .rs .go .sh .sbatch .yaml .yml "
-    ".toml .json .xml .csv .tsv .js .ts .patch .diff".split()
-)
+_NOT_LOGS = (
+    ".md", ".rst", ".py", ".pyi", ".ipynb", ".html", ".htm", ".c", ".cc", ".cpp", ".cu", ".h",
+    ".hpp", ".rs", ".go", ".sh", ".sbatch", ".yaml", ".yml", ".toml", ".json", ".xml", ".csv",
+    ".tsv", ".js", ".ts", ".patch", ".diff",
+)  # fmt: skip
+"""Endings of documents and programs, which may quote a log."""
 _SEARCH_BYTES = 256 << 20
 _BLOCK = 1 << 20
 
@@ -33,7 +34,7 @@ def looks_like(head: bytes, name: str) -> bool:
     """Whether a text holds a message of NCCL's debug log; documents that quote one do not count."""
     if b" NCCL " not in head or b"\0" in head[:4096] or head[:1] in (b"{", b"<"):
         return False
-    if os.path.splitext(name.lower().removesuffix(".gz"))[1] in _NOT_LOGS:
+    if name.lower().removesuffix(".gz").endswith(_NOT_LOGS):
         return False
     return _has_message(head)
 
@@ -46,7 +47,7 @@ def looks_like_further(source: Source) -> bool:
     head = source.head(4096)
     if b"\0" in head or head[:1] in (b"{", b"<") or not _is_text(head):
         return False
-    if os.path.splitext(source.name.lower().removesuffix(".gz"))[1] in _NOT_LOGS:
+    if source.name.lower().removesuffix(".gz").endswith(_NOT_LOGS):
         return False
     seen, last = 0, b""
     with source.open() as f:

@@ -193,7 +193,7 @@ def _name_comms(found: Survey, rounds: dict[int, int], c: Collector) -> None:
     by_order, alone = 0, 0
     for (run, size, n), comms in unnamed.items():
         base = f"nccl-log-{size}-{n}" + (f"-run{run}" if run else "")
-        if size > 1 and (_whole(comms, size) or size == world and _apart(comms)):
+        if size > 1 and (_whole(comms, size) or (size == world and _apart(comms))):
             by_order += 1
             for comm in comms:
                 comm.name = base

@@ -38,6 +38,7 @@ _DEVICE = re.compile(
 )
 
 _MOST_COMMS = 1_000_000
+_MOST_DEVICES = 1 << 16
 _TEXT_BYTES = 1200
 
 
@@ -153,7 +154,9 @@ def _table(found: Survey, line: bytes) -> None:
         return
     if b"nThread" in line or b"busbw" in line:
         found.has_table = True
-    elif b" Pid " in line and (m := _DEVICE.search(line[:600])) and len(found.device_names) < 1 << 16:
+    elif b" Pid " in line and (m := _DEVICE.search(line[:600])):
+        if len(found.device_names) >= _MOST_DEVICES:
+            return
         key = (m[2].decode(errors="replace"), int(m[1]), int(m[3]))
         found.device_names[key] = m[4].decode(errors="replace").strip()
 
