@@ -1,0 +1,34 @@
+"""The rank in the file name of an execution trace."""
+
+from __future__ import annotations
+
+import re
+
+from ..kineto_header import rank_in_name
+from ..schema import MAX_RANK
+
+_END = r"(?:\.json|\.et|\.eg)*(?:\.gz|\.zst)?"
+_TRACE = re.compile(
+    r"(?:^|[._-])(?:et|eg|execution[._-]?(?:trace|graph))[._-]?(\d{1,7})(?:[._-]?plus)?" + _END,
+    re.I,
+)
+_NUMBERED = re.compile(r"(?:.*[^\d.]\.)?(\d{1,7})" + _END, re.I)
+
+
+def rank_of(name: str, *, numbered: bool = False) -> int | None:
+    """The rank in a source's name; None where there is none from 0 to MAX_RANK.
+
+    `rank3` in the name or as a folder first, then `x_et_3.json` and `x_eg_3.json` as PyTorch's
+    tools call them; where `numbered`, also `x.3.et`, `x.3.json` and `3.json`, as Chakra's and
+    PARAM's do (elsewhere that number may be a version's last).
+    """
+    found = rank_in_name(name)
+    if found is not None:
+        return found
+    file = re.split(r"[/\\!]", name)[-1][-1000:]
+    m = next((m for m in _TRACE.finditer(file) if m.end() == len(file)), None)
+    if m is None and numbered:
+        m = _NUMBERED.fullmatch(file)
+    if m is None or int(m[1]) > MAX_RANK:
+        return None
+    return int(m[1])
