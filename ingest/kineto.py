@@ -277,6 +277,7 @@ class _Trace:
             self._threads(batch, rows[call]),
             cols["external_id"][rows[call]],
             *(cols[c][rows[call]] for c in collectives.ARGS),
+            cols["record_function_id"][rows[call]],
         )
         self._read_args(batch, rows, start, end, role)
 

@@ -29,7 +29,9 @@ ARGS = (
 KERNEL_COLUMNS = (
     "event_id", "name", "start_ns", "end_ns", "stream", "correlation", "external_id", "grid", *ARGS,
 )  # fmt: skip
-CALL_COLUMNS = ("event_id", "name", "start_ns", "end_ns", "thread", "external_id", *ARGS)
+CALL_COLUMNS = (
+    "event_id", "name", "start_ns", "end_ns", "thread", "external_id", *ARGS, "record_function_id",
+)  # fmt: skip
 
 MOST_ROWS = 1 << 62
 """A split of more rows is none."""
@@ -64,6 +66,7 @@ class Part:
     proto: str | None = None
     channels: int | None = None
     coalesced: int | None = None
+    record_function: int | None = None
 
 
 class Said(NamedTuple):
@@ -228,6 +231,7 @@ def kernel_parts(
     names, starts, ends, ids, streams, grids = (
         kernels[c].tolist() for c in ("name", "start_ns", "end_ns", "event_id", "stream", "grid")
     )
+    record_functions = calls["record_function_id"].tolist()
     parts = []
     for i in range(n):
         by_name = classify.comm_kernel(symbols.text(names[i]))
@@ -238,9 +242,13 @@ def kernel_parts(
             if by_name.library in ("nccl", "rccl", "msccl"):
                 part.channels = _none(grids[i])
         from_call = of_call[int(call[i])] if call[i] >= 0 else None
+        if call[i] >= 0:
+            part.record_function = _none(record_functions[int(call[i])])
         members = groups.get(i)
         if members:
-            parts += _group_parts(part, [of_call[k] for k in members])
+            parts += _group_parts(
+                part, [of_call[k] for k in members], [record_functions[k] for k in members]
+            )
             continue
         elif own[i] is not None or from_call is not None:
             if own[i] is None and from_call is not None and from_call.op is None:
@@ -332,17 +340,24 @@ def _tell(part: Part, said: Said) -> None:
     part.root, part.peer = said.root, said.peer
 
 
-def _group_parts(part: Part, members: list[Said | None]) -> list[Part]:
-    """The group's part for each communicator and peer; a single one if a peer is not known."""
+def _group_parts(part: Part, members: list[Said | None], record_functions: list[int]) -> list[Part]:
+    """The group's part for each communicator and peer; a single one if a peer is not known.
+
+    Each has the record function of its first call: one part cannot join all of its calls.
+    """
     said = [m for m in members if m is not None]
     by_peer: dict[tuple, list[Said]] = {}
-    for m in said:
-        by_peer.setdefault((m.comm, m.peer), []).append(m)
+    first: dict[tuple, int] = {}
+    for m, record_function in zip(members, record_functions, strict=True):
+        if m is not None:
+            by_peer.setdefault((m.comm, m.peer), []).append(m)
+            first.setdefault((m.comm, m.peer), record_function)
     if any(m.peer is None for m in said):
         by_peer = {(): said}
+        first[()] = next(r for m, r in zip(members, record_functions, strict=True) if m is not None)
     out = []
-    for some in by_peer.values():
-        one = replace(part)
+    for key, some in by_peer.items():
+        one = replace(part, record_function=_none(first[key]))
         _tell_group(one, some)
         one.coalesced = len(said) if len(said) > 1 else None
         out.append(one)
@@ -447,6 +462,8 @@ def host_parts(
             tally.add("comm_unknown")
         if api[i] is not None:
             _tell_api(part, api[i].args, members)  # type: ignore[union-attr]
+            # The call's, not the backend's own: it is the one whose node has the splits.
+            part.record_function = as_int(api[i].args.get("Record function id"))  # type: ignore[union-attr]
         parts.append(part)
     return parts
 
@@ -513,7 +530,7 @@ def collectives_batch(parts: list[Part], rank: int, tally: Tally) -> pa.RecordBa
     lists = pa.list_(pa.int64())
     same = ("seq", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root", "peer", "algo",
             "proto", "channels", "start_ns", "end_ns", "stream", "step", "event_id",
-            "coalesced")  # fmt: skip
+            "coalesced", "record_function")  # fmt: skip
     columns: dict[str, object] = {
         c: _fitting([getattr(p, c) for p in parts], c, tally) for c in same
     }

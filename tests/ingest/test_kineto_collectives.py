@@ -84,10 +84,13 @@ def test_a_kernel_with_full_arguments(parts):
         "group_size": 3, "root": None, "peer": None, "in_splits": None, "out_splits": None,
         "algo": None, "proto": None, "channels": 24, "start_ns": 10**18 + 30_000,
         "end_ns": 10**18 + 35_000, "stream": 20, "step": 4, "coalesced": None, "source": "kineto",
+        "exec_ns": None, "enqueued_ns": None, "state": None, "timing": None, "clock": None,
+        "record_function": None,
     }  # fmt: skip
     assert comms[TP] == {
         "comm": TP, "name": "5", "description": "mesh_tp", "ranks": [1, 2, 7], "size": 3,
-        "dim": "tp", "dim_source": "description", "backend": "nccl",
+        "dim": "tp", "dim_source": "description", "backend": "nccl", "member": None,
+        "member_place": None,
     }  # fmt: skip
     assert set(comms) == {TP, comm_id("0", *range(64))}
 
@@ -114,6 +117,22 @@ def test_arguments_from_the_call(parts, events):
     assert some(row, "comm", "op", "dtype", "in_bytes", "step") == (
         TP, "all_reduce", "bfloat16", 8192, 4,
     )  # fmt: skip
+
+
+def test_the_record_function_is_that_of_the_call(parts):
+    two = {"Record function id": 41}, {"Record function id": 43}
+    send = ARGS | {"Collective name": "send", "Dst Rank": 7}
+    recv = ARGS | {"Collective name": "recv", "Src Rank": 1}
+    rows, _, _ = parts(
+        call(5, 10, **ARGS, **two[0]), launch(10, 9), kernel(30, 9, **ARGS),
+        call(40, 2, **ARGS, **{"External id": 77}, **two[1]), kernel(50, 8, **{"External id": 77}),
+        kernel(60, 7, **ARGS),
+        call(70, 1, **send, **two[0]), call(72, 1, **send, **two[0]), call(74, 1, **recv, **two[1]),
+        launch(76, 6), kernel(80, 6, SR),
+    )  # fmt: skip
+    assert [some(r, "op", "record_function") for r in rows] == [
+        ("all_reduce", 41), ("all_reduce", 43), ("all_reduce", None), ("send", 41), ("recv", 43),
+    ]  # fmt: skip
 
 
 def test_calls_on_another_thread_or_at_another_time_are_not_its_own(parts):
@@ -359,7 +378,8 @@ def test_host_side_backend(parts):
         event("c10d::send", "cpu_op", 70, 4, **{"Concrete Inputs": ["", "", "2", "0"]}),
         gloo(71, 2, "send", 2, tid=8),
         event("c10d::alltoall_base_", "cpu_op", 80, 4,
-              **{"Concrete Inputs": ["", "", "", "[1, 2]", "[2, 0]"], "Input Dims": [[3], [2]]}),
+              **{"Concrete Inputs": ["", "", "", "[1, 2]", "[2, 0]"], "Input Dims": [[3], [2]],
+                 "Record function id": 12}),
         gloo(81, 2, "all_to_all", 2),
         gloo(200, 2, "all_gather", 5),
         config=GLOO, backend="gloo",
@@ -376,7 +396,7 @@ def test_host_side_backend(parts):
     assert some(rows[0], "start_ns", "end_ns", "stream") == (
         10**18 + 11_000, 10**18 + 61_000, None,
     )  # fmt: skip
-    assert some(rows[3], "in_splits", "out_splits") == ([2, 0], [1, 2])
+    assert some(rows[3], "in_splits", "out_splits", "record_function") == ([2, 0], [1, 2], 12)
     assert "comm_unknown" not in codes
 
 
