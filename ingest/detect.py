@@ -14,9 +14,8 @@ class Format(NamedTuple):
     """A format: the module that reads it, one phrase for people, and what a rank may have of it.
 
     The module has `looks_like(head, name) -> bool` and `parse(source, *, rank, threads)`. It may
-    have `peek_rank(source)`, which tells a rank without parsing; `looks_like_further(source)`, which
-    is asked of files that no head gave away; `prepare(n_bytes)`, which is told
-    the bytes that a process is about to parse; and `bundle_of(path)`, which gives the folder that
+    have `peek_rank(source)`, which tells a rank without parsing; `looks_like_further(source)`,
+    asked of files that no head gave away; `prepare(n_bytes)`, which is told the bytes that a process is about to parse; and `bundle_of(path)`, which gives the folder that
     makes one source together with all it claims there, else None. It must import little:
     every file of a folder is shown to every format.
 
@@ -37,11 +36,13 @@ FORMATS: dict[str, Format] = {
         "retime.ingest.stacks.rocprof", "ROCm rocprofv3 JSON and CSV", "timeline", True
     ),
     "nccl-log": Format("retime.ingest.nccl.debug_log", "NCCL or RCCL debug text log"),
+    "nccl-topology": Format("retime.ingest.nccl.topology", "NCCL topology and graph XML"),
     "nccl-tests": Format("retime.ingest.nccl.nccl_tests", "nccl-tests and rccl-tests output"),
     "vtrain": Format("retime.ingest.nccl.vtrain", "vTrain's measured tables, CSV"),
     "pytorch-et": Format("retime.ingest.graphs.pytorch_et", "PyTorch execution trace, JSON", "one"),
     "chakra": Format("retime.ingest.graphs.chakra", "Chakra execution trace", "one"),
     "param-comms": Format("retime.ingest.graphs.param_comms", "PARAM basic comms trace", "one"),
+    "nccl-inspector": Format("retime.ingest.nccl.inspector", "NCCL Inspector's JSON lines"),
 }
 """By name; asked in this order."""
 
