@@ -15,9 +15,10 @@ class Format(NamedTuple):
 
     The module has `looks_like(head, name) -> bool` and `parse(source, *, rank, threads)`. It may
     have `peek_rank(source)`, which tells a rank without parsing; `looks_like_further(source)`,
-    asked of files that no head gave away; `prepare(n_bytes)`, which is told the bytes that a process is about to parse; and `bundle_of(path)`, which gives the folder that
-    makes one source together with all it claims there, else None. It must import little:
-    every file of a folder is shown to every format.
+    asked of files that no head gave away; `prepare(n_bytes)`, which is told the bytes that a
+    process is about to parse; and `bundle_of(path)`, which gives the folder that makes one source
+    together with all it claims there, else None. It must import little: every file of a folder is
+    shown to every format.
 
     `holds` says what clashes: `timeline`, a job takes one of a rank, of whatever format; `one`, a
     job takes one of this format of a rank; `many`, any number.

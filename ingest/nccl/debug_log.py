@@ -50,12 +50,15 @@ def looks_like_further(source: Source) -> bool:
     if source.name.lower().removesuffix(".gz").endswith(_NOT_LOGS):
         return False
     seen, last = 0, b""
-    with source.open() as f:
-        while seen < _SEARCH_BYTES and (block := f.read(_BLOCK)):
-            seen += len(block)
-            if b" NCCL " in block and _has_message(last + block):
-                return True
-            last = block[-1024:]
+    try:
+        with source.open() as f:
+            while seen < _SEARCH_BYTES and (block := f.read(_BLOCK)):
+                seen += len(block)
+                if b" NCCL " in block and _has_message(last + block):
+                    return True
+                last = block[-1024:]
+    except OSError:
+        return False  # the caller says of such a file what it is
     return False
 
 
