@@ -31,8 +31,11 @@ class Format(NamedTuple):
 
 
 FORMATS: dict[str, Format] = {
+    # Before Kineto, which takes any array of trace events.
+    "ascend": Format("retime.ingest.stacks.ascend", "Ascend NPU profile", "timeline", True),
     "kineto": Format("retime.ingest.kineto", "PyTorch Kineto Chrome JSON", "timeline"),
     "recorded": Format("retime.ingest.recorded", "recorded operations, Parquet", "timeline"),
+    "nsys": Format("retime.ingest.nsys.report", "Nsight Systems export", "timeline", bundles=True),
     "rocprof": Format(
         "retime.ingest.stacks.rocprof", "ROCm rocprofv3 JSON and CSV", "timeline", True
     ),
@@ -44,6 +47,9 @@ FORMATS: dict[str, Format] = {
     "chakra": Format("retime.ingest.graphs.chakra", "Chakra execution trace", "one"),
     "param-comms": Format("retime.ingest.graphs.param_comms", "PARAM basic comms trace", "one"),
     "nccl-inspector": Format("retime.ingest.nccl.inspector", "NCCL Inspector's JSON lines"),
+    "flight-recorder": Format(
+        "retime.ingest.flight_recorder", "PyTorch Flight Recorder dump, pickle or JSON", "one"
+    ),
 }
 """By name; asked in this order."""
 

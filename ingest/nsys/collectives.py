@@ -1,0 +1,351 @@
+"""Participations of a report's ranks: communication kernels with what their calls say."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .. import classify
+from ..collect import Collector
+from ..communicators import UNNAMED
+from ..kineto_steps import HostSteps, numbers_of, step_index_at
+from ..rawbatch import NULL
+from ..schema import MAX_RANK, event_id
+from .calls import OPS, P2P, Call, Carried, Operation, call_at, carried
+from .columns import EVENT_SPACE, NVTX, ROW_BITS
+from .nvtx import CallRanges, joins
+from .rows import CommKernels
+
+WORLD = f"{UNNAMED}/nsys all ranks"
+"""Communicator of operations that all ranks take part in where no payload names one: on trial,
+until order and time have matched it on all ranks."""
+
+
+MOST_MEMBERS = 1 << 16
+
+
+def comm_name(number: int) -> str:
+    """Identity of a communicator by NCCL's 64-bit hash, however it was signed."""
+    return f"nccl-{number & (2**64 - 1):016x}"
+
+
+class Comm(NamedTuple):
+    """A communicator: its size and members where they are known."""
+
+    size: int | None
+    members: tuple[int, ...] | None
+
+
+class Comms:
+    """The communicators that payloads tell of, and rows of `comms`."""
+
+    def __init__(self, calls: CallRanges, rank_of: dict[int, int], from_payload: bool):
+        self._places: dict[int, dict[int, int]] = {}
+        self._size: dict[int, int] = {}
+        self._known: dict[int, Comm] = {}
+        for i in joins(calls).tolist():
+            comm = int(calls.said["comm"][i]) & (2**64 - 1)
+            self._size.setdefault(comm, int(calls.said["size"][i]))
+            rank = rank_of.get(int(calls.key[i]))
+            if rank is not None:
+                self._places.setdefault(comm, {})[int(calls.said["place"][i])] = rank
+        # Ranks that come from the largest communicator are its places by definition.
+        self._whole = max(self._size.values(), default=0) if from_payload else -1
+
+    @property
+    def largest(self) -> int | None:
+        """Size of the largest communicator."""
+        return max(self._size.values(), default=None)
+
+    def of(self, number: int | None) -> Comm:
+        """What is known of a communicator."""
+        if number is None:
+            return Comm(None, None)
+        number &= 2**64 - 1
+        if number not in self._known:
+            size, places = self._size.get(number), self._places.get(number, {})
+            members = None
+            if size is not None and len(places) == size:
+                members = tuple(places[p] for p in sorted(places))
+            elif (
+                size is not None
+                and size == self._whole
+                and size <= MOST_MEMBERS
+                and all(p == r for p, r in places.items())
+            ):
+                members = tuple(range(size))
+            self._known[number] = Comm(size, members)
+        return self._known[number]
+
+    def rows(self, c: Collector, used: set[int]) -> None:
+        """A row for each communicator and rank that tells its place; one for those without."""
+        for number in sorted(set(self._size) | used):
+            known = self.of(number)
+            places = self._places.get(number) or {None: None}
+            for place, rank in sorted(places.items(), key=lambda p: (p[0] is None, p[0])):
+                c.add(
+                    "comms",
+                    comm=comm_name(number),
+                    ranks=list(known.members) if known.members else None,
+                    size=known.size,
+                    dim="unknown",
+                    dim_source="none",
+                    backend="nccl",
+                    member=rank,
+                    member_place=place,
+                )
+
+
+def sizes(op: str, n_bytes: int | None, group: int | None) -> tuple[int | None, int | None]:
+    """Input and output of this rank from the size that NCCL's call was given.
+
+    The call's count is per rank where the two buffers differ in size.
+    """
+    if n_bytes is None:
+        return None, None
+    all_of_it = n_bytes * group if group else None
+    return {
+        "all_gather": (n_bytes, all_of_it),
+        "reduce_scatter": (all_of_it, n_bytes),
+        "all_to_all": (all_of_it, all_of_it),
+        "send": (n_bytes, None),
+        "recv": (None, n_bytes),
+    }.get(op, (n_bytes, n_bytes))
+
+
+class Writer:
+    """Adds the participations of ranks to a collector."""
+
+    def __init__(self, c: Collector, comms: Comms, world: int | None, clock: str):
+        self._c = c
+        self._comms = comms
+        self._world = world
+        self._clock = clock
+        self.used: set[int] = set()
+        self.on_trial = False
+
+    def kernels(
+        self,
+        rank: int,
+        k: CommKernels,
+        calls: CallRanges,
+        mine: np.ndarray,
+        told: dict[int, Carried],
+    ) -> None:
+        """A row for each kernel; of a group of sends and receives one for each peer.
+
+        `told` is what the trace of NCCL's own operations says of some of them, by index.
+        """
+        loads = carried(k, calls, mine)
+        for i, load in told.items():
+            loads[i] = load
+        one_stream = len(set(k.stream.tolist())) == 1
+        parts = [self._parts(k, i, load) for i, load in enumerate(loads)]
+        # One stream, and nothing on it but exchanges of all ranks (or ones whose launch was not
+        # captured): the communicator is that of all ranks, if order and time confirm it.
+        whole_world = one_stream and any(p[0]["op"] == "all_to_all" for p in parts) and all(
+            len(p) == 1 and "comm" not in p[0] and "coalesced" not in p[0]
+            and p[0]["op"] in ("all_to_all", "send_recv")
+            for p in parts
+        )  # fmt: skip
+        for i, some in enumerate(parts):
+            for part in some:
+                if whole_world:
+                    self.on_trial = True
+                    part["comm"], part["group_size"] = WORLD, self._world
+                self._c.add("collectives", rank=rank, **self._timed(k, i), **part)
+
+    def _timed(self, k: CommKernels, i: int) -> dict:
+        return {
+            "start_ns": int(k.start[i]),
+            "end_ns": int(k.end[i]),
+            "stream": _none(k.stream[i]),
+            "step": _none(k.step[i]),
+            "event_id": int(k.event_id[i]),
+            "enqueued_ns": _none(k.launch_ns[i]),
+            "timing": "kernel",
+            "clock": self._clock,
+            "source": "nsys",
+        }
+
+    def _parts(self, k: CommKernels, i: int, load: Carried) -> list[dict]:
+        by_name = classify.comm_kernel(k.name[i])
+        base: dict = {"op": "unknown"}
+        if by_name is not None:
+            base = {"op": by_name.op, "algo": by_name.algo, "proto": by_name.proto}
+            if by_name.dtype:
+                base["dtype"] = by_name.dtype.name
+            if by_name.library in ("nccl", "rccl", "msccl"):
+                base["channels"] = _none(k.blocks[i])
+        calls = load.calls
+        if not calls:
+            if load.n_in_group > 1:
+                base["coalesced"] = load.n_in_group
+            return [base]
+        if all(call.op in P2P for call in calls):
+            return self._exchange(base, calls)
+        return [self._collective(base, calls)]
+
+    def _collective(self, base: dict, calls: tuple[Call, ...]) -> dict:
+        """One row of calls that are no sends and receives; several in one kernel are added up."""
+        first = calls[0]
+        comms = {call.comm for call in calls}
+        comm = first.comm if len(comms) == 1 else None
+        ops = {call.op for call in calls}
+        part = dict(base)
+        if len(ops) == 1:
+            part["op"] = first.op
+        group = self._name(part, comm)
+        each = [sizes(call.op, call.bytes, group) for call in calls]
+        for field, values in zip(("in_bytes", "out_bytes"), zip(*each, strict=True), strict=True):
+            part[field] = None if None in values else sum(values)
+        if first.dtype and len({call.dtype for call in calls}) == 1:
+            part["dtype"] = first.dtype
+        if len(calls) > 1:
+            part["coalesced"] = len(calls)
+        part["root"] = self._global(comm, first.root)
+        part["seq"] = first.seq if comm is not None else None
+        return part
+
+    def _exchange(self, base: dict, calls: tuple[Call, ...]) -> list[dict]:
+        """Rows of sends and receives in one kernel: an all-to-all where they reach everybody."""
+        if self._is_all_to_all(calls):
+            part = dict(base) | {"op": "all_to_all"}
+            comm = calls[0].comm
+            self._name(part, comm)
+            for field, op in (("in_bytes", "send"), ("out_bytes", "recv")):
+                some = [call.bytes for call in calls if call.op == op]
+                part[field] = None if None in some else sum(b for b in some if b is not None)
+            if comm is None:
+                self._c.odd(
+                    "all_to_all_inferred",
+                    "groups with a send and a receive for each rank of the job, without payloads: "
+                    "taken as all-to-alls (nsys export --include-blobs=true gives the sizes)",
+                    "info",
+                )
+            return [part]
+        by_peer: dict[tuple, list[Call]] = {}
+        for call in calls:
+            peer = self._global(call.comm, call.peer)
+            by_peer.setdefault((call.comm, peer), []).append(call)
+        if any(peer is None for _, peer in by_peer):
+            by_peer = {(calls[0].comm if len({c.comm for c in calls}) == 1 else None, None):
+                       list(calls)}  # fmt: skip
+        out = []
+        for (comm, peer), some in by_peer.items():
+            part = dict(base)
+            ops = {call.op for call in some}
+            part["op"] = some[0].op if len(ops) == 1 else "send_recv"
+            self._name(part, comm)
+            for field, op in (("in_bytes", "send"), ("out_bytes", "recv")):
+                each = [call.bytes for call in some if call.op == op]
+                part[field] = None if not each or None in each else sum(
+                    b for b in each if b is not None
+                )  # fmt: skip
+            part["peer"] = peer
+            part["coalesced"] = len(calls) if len(calls) > 1 else None
+            if len(some) == 1:
+                part["seq"] = some[0].seq
+            out.append(part)
+        return out
+
+    def _is_all_to_all(self, calls: tuple[Call, ...]) -> bool:
+        if len({call.comm for call in calls}) > 1:
+            return False
+        sends = [call.peer for call in calls if call.op == "send"]
+        recvs = [call.peer for call in calls if call.op == "recv"]
+        if len(sends) != len(recvs) or len(sends) < 2:
+            return False
+        size = self._comms.of(calls[0].comm).size
+        if None in sends or None in recvs:
+            # Without payloads only the count is left; a neighbour exchange has no send to oneself.
+            return len(sends) == (size or self._world)
+        everybody = set(range(size or len(sends)))
+        return set(sends) == set(recvs) == everybody and len(sends) == len(everybody)
+
+    def _name(self, part: dict, comm: int | None) -> int | None:
+        """Writes the communicator; returns its size."""
+        if comm is None:
+            return None
+        self.used.add(comm & (2**64 - 1))
+        part["comm"] = comm_name(comm)
+        part["group_size"] = self._comms.of(comm).size
+        return part["group_size"]
+
+    def _global(self, comm: int | None, place: int | None) -> int | None:
+        members = self._comms.of(comm).members
+        if members is None or place is None or not 0 <= place < len(members):
+            return None
+        return members[place]
+
+    def host_only(self, rank: int, steps: HostSteps, calls: CallRanges, mine: np.ndarray) -> None:
+        """Calls of a rank whose kernels were not traced: when they were made, no duration."""
+        ops = [OPS.get(str(calls.name[i]).lower()) for i in mine.tolist()]
+        kept = [(i, op) for i, op in zip(mine.tolist(), ops, strict=True) if op is not None]
+        if not kept:
+            return
+        self._c.odd(
+            "no_comm_kernels",
+            "NCCL calls without any communication kernel: when they ran is not known; trace with "
+            "--trace=cuda,nvtx",
+            rank=rank,
+        )
+        at = np.array([i for i, _ in kept])
+        step = numbers_of(steps, step_index_at(steps, calls.start[at]))
+        base = event_id(rank, "nsys", EVENT_SPACE[NVTX] << ROW_BITS)
+        for (i, op), s in zip(kept, step.tolist(), strict=True):
+            call = call_at(calls, i, op)
+            if op in P2P:
+                part = self._exchange({"op": op}, (call,))[0]
+            else:
+                part = self._collective({"op": op}, (call,))
+            self._c.add(
+                "collectives",
+                rank=rank,
+                enqueued_ns=call.start_ns,
+                step=_none(s),
+                event_id=base + (call.row & ((1 << ROW_BITS) - 1)),
+                source="nsys",
+                **part,
+            )
+
+    def operations(self, rank: int, steps: HostSteps, told: list[Operation]) -> None:
+        """A row for each operation that NCCL's own trace tells and no kernel row carries."""
+        at = np.array([o.start_ns for o in told], np.int64)
+        step = numbers_of(steps, step_index_at(steps, at))
+        base = event_id(rank, "nsys", EVENT_SPACE["NCCL_GPU_OPERATIONS"] << ROW_BITS)
+        for o, s in zip(told, step.tolist(), strict=True):
+            if o.call.op in P2P:
+                part = self._exchange({"op": o.call.op}, (o.call,))[0]
+            else:
+                part = self._collective({"op": o.call.op}, (o.call,))
+            self._c.add(
+                "collectives",
+                rank=rank,
+                start_ns=o.start_ns,
+                end_ns=o.end_ns,
+                event_id=base + (o.call.row & ((1 << ROW_BITS) - 1)),
+                step=_none(s),
+                timing="kernel",
+                clock=self._clock,
+                source="nsys",
+                **part,
+            )
+
+    def trial_comm(self) -> None:
+        """The row of the communicator of all ranks, where it was used."""
+        if self.on_trial and self._world is not None and self._world <= MAX_RANK:
+            self._c.add(
+                "comms",
+                comm=WORLD,
+                ranks=list(range(self._world)),
+                size=self._world,
+                dim="world",
+                dim_source="members",
+                backend="nccl",
+            )
+
+
+def _none(value) -> int | None:
+    return None if value == NULL else int(value)

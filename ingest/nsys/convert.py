@@ -1,0 +1,152 @@
+"""A report to rows of the warehouse's tables, the same for every carrier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ..collect import Collector
+from ..errors import UnusableInput
+from ..kineto_steps import HostSteps, device_windows, host_steps, steps_batch
+from . import diagnostics, metrics, nvtx, operations, stepnames
+from .collectives import Comms, Writer
+from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME
+from .rows import Maker, Rank, calls_of
+from .tables import Report, open_report
+from .times import Clock, clock_of
+from .who import Job, job_of
+
+if TYPE_CHECKING:
+    from ..sources import Source
+
+Out = tuple[str, pa.RecordBatch]
+
+
+def tables_of(source: Source, rank: int | None) -> Iterator[Out]:
+    """Yields (table, batch) of a report. Raises UnusableInput, RankUnknown, UsageError."""
+    c = Collector(source)
+    with open_report(source, c.odd) as report:
+        yield from _of_report(report, c, source.name, rank)
+
+
+def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> Iterator[Out]:
+    clock = clock_of(report)
+    step_ranges, calls = nvtx.scan(report, clock)
+    job = job_of(report, name, asked, nvtx.largest_places(calls))
+    if not job.processes and not any(report.has(t) for t in metrics.TABLES):
+        raise UnusableInput(
+            "holds no work of any process: no kernel, copy, call or range; trace with "
+            "--trace=cuda,nvtx",
+            path=name,
+        )
+    rank_of = {p.key: p.rank for p in job.processes if p.rank is not None}
+    launches = calls_of(report, clock, list(rank_of))
+    ranks = {
+        p.key: Rank(p, p.rank, _steps(step_ranges, p.key, c, p.rank), launches[p.key])
+        for p in job.processes
+        if p.rank is not None
+    }
+    maker = Maker(report, clock, ranks)
+    if ranks:
+        for table in (KERNEL, MEMCPY, MEMSET, GRAPH):
+            yield from _as("events", maker.device(table))
+        yield from _as("events", maker.synchronisation())
+        yield from _as("events", maker.host(RUNTIME, "runtime"))
+        yield from _as("events", maker.host(OVERHEAD, "overhead"))
+        yield from _as("events", maker.ranges())
+    yield from _step_rows(ranks)
+    yield from _collective_rows(report, c, job, clock, ranks, calls, maker, rank_of)
+    yield from metrics.rows(report, clock, job)
+    _rank_rows(c, job, clock, ranks, name)
+    diagnostics.say(report, c, ranks, maker)
+    yield from c.rest()
+
+
+def _as(table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Out]:
+    for batch in batches:
+        yield table, batch
+
+
+def _steps(found: nvtx.StepRanges, key: int, c: Collector, rank: int) -> HostSteps:
+    mine = found.of(key)
+    rows, numbers = stepnames.choose(
+        found.family[mine], found.thread[mine], found.number[mine], found.start[mine],
+        found.end[mine],
+    )  # fmt: skip
+    steps, twice = host_steps(numbers, found.start[mine][rows], found.end[mine][rows])
+    if twice:
+        c.odd(
+            "step_twice", "ranges with the number of an earlier step: the first of each is taken",
+            rank=rank, count=twice,
+        )  # fmt: skip
+    return steps
+
+
+def _step_rows(ranks: dict[int, Rank]) -> Iterator[Out]:
+    for r in ranks.values():
+        if not len(r.steps.number):
+            continue
+        index, start, end = (
+            np.concatenate([w[k] for w in r.work]) if r.work else np.empty(0, np.int64)
+            for k in range(3)
+        )
+        begin, stop = device_windows(r.steps, index, start, end)
+        yield "steps", steps_batch(r.steps, begin, stop, r.rank)
+
+
+def _collective_rows(
+    report: Report, c: Collector, job: Job, clock: Clock, ranks: dict[int, Rank],
+    calls: nvtx.CallRanges, maker: Maker, rank_of: dict[int, int],
+) -> Iterator[Out]:  # fmt: skip
+    from_payload = any(p.by_payload for p in job.processes)
+    comms = Comms(calls, rank_of, from_payload)
+    if from_payload and comms.largest is not None:
+        if job.world is None:
+            job.world = comms.largest
+        elif comms.largest < job.world:
+            c.odd(
+                "ranks_of_a_part",
+                f"the largest communicator has {comms.largest} of the job's {job.world} ranks: "
+                "ranks are places in it, not in the job",
+            )
+    writer = Writer(c, comms, job.world, clock.word)
+    traced = operations.read(report, clock, ranks)
+    for key, r in ranks.items():
+        mine = calls.of(key)
+        kernels = maker.comm_kernels.get(r.rank)
+        told = traced.get(r.rank, [])
+        if kernels is not None:
+            loads, told = operations.dealt(told, kernels)
+            writer.kernels(r.rank, kernels, calls, mine, loads)
+        if told:
+            writer.operations(r.rank, r.steps, told)
+        elif kernels is None and len(mine):
+            writer.host_only(r.rank, r.steps, calls, mine)
+        yield from c.full()
+    comms.rows(c, writer.used)
+    writer.trial_comm()
+
+
+def _rank_rows(c: Collector, job: Job, clock: Clock, ranks: dict[int, Rank], name: str) -> None:
+    for r in ranks.values():
+        p = r.process
+        seen = r.first_ns <= r.last_ns
+        c.add(
+            "ranks",
+            rank=r.rank,
+            host=p.host,
+            host_source="recorded" if p.host else "unknown",
+            local_rank=p.local_rank,
+            device=p.device,
+            device_name=p.gpu,
+            n_sms=p.n_sms,
+            world_size=job.world,
+            start_ns=r.first_ns if seen else None,
+            end_ns=r.last_ns if seen else None,
+            clock=clock.word,
+            pid=p.pid,
+            source=name,
+        )

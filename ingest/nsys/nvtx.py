@@ -1,0 +1,195 @@
+"""NVTX ranges: those that are steps, those that are NCCL calls, and rows for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from . import payload
+from .arrow import compute as pc
+from .columns import NVTX
+from .stepnames import step_of
+from .tables import Report, text_or_id
+from .times import Clock, spans
+from .who import TID_MASK, process_key
+
+MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
+"""Event types that are read: of the others none is something that happened in time."""
+
+_STEP_LIKE = r"(?i)step|iter"
+
+
+@dataclass
+class Ranges:
+    """Ranges of one sort, in the order of the table: times in raw ns."""
+
+    key: np.ndarray
+    thread: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    row: np.ndarray
+
+    def of(self, key: int) -> np.ndarray:
+        """Index of a process's ranges."""
+        return np.flatnonzero(self.key == key)
+
+
+@dataclass
+class StepRanges(Ranges):
+    """Ranges named like steps; number -1 where the name has none."""
+
+    family: np.ndarray
+    number: np.ndarray
+
+
+@dataclass
+class CallRanges(Ranges):
+    """NCCL calls: names without their prefix, and what their payloads say (None where absent)."""
+
+    name: np.ndarray
+    said: dict[str, np.ndarray]
+
+
+def scan(report: Report, clock: Clock) -> tuple[StepRanges, CallRanges]:
+    """The ranges that steps and collectives come from; times are absolute."""
+    known = payload.schemas(report)
+    nccl_domains = {d for d, _ in known}
+    steps: list[tuple] = []
+    calls: list[tuple] = []
+    families: dict[str, int] = {}
+    at = lost = 0
+    for batch in report.batches(NVTX):
+        n = batch.num_rows
+        types = batch["eventType"].fill_null(PUSH_POP).to_numpy()
+        text = text_or_id(report, batch["text"], batch["textId"])
+        domain = batch["domainId"].fill_null(0).to_numpy()
+        named = types == DOMAIN
+        if named.any():
+            for i in np.flatnonzero(named).tolist():
+                if text[i].as_py() == "NCCL":
+                    nccl_domains.add(int(domain[i]))
+        start = batch["start"].fill_null(-1).to_numpy()
+        end = batch["end"].fill_null(-1).to_numpy()
+        ok = np.isin(types, (PUSH_POP, START_END)) & (start >= 0) & (end >= start)
+        tid = batch["globalTid"].fill_null(0).to_numpy()
+        offset = clock.offset_ns
+        step_like = _true(pc.match_substring_regex(text, _STEP_LIKE)) & ok
+        for i in np.flatnonzero(step_like).tolist():
+            found = step_of(text[i].as_py() or "")
+            if found:
+                family = families.setdefault(found[0], len(families))
+                steps.append((int(tid[i]), start[i] + offset, end[i] + offset, at + i, family,
+                              found[1]))  # fmt: skip
+        nccl = _true(pc.starts_with(text, "nccl")) & ok
+        if nccl_domains:
+            nccl |= (
+                np.isin(domain, list(nccl_domains))
+                & ok
+                & text.is_valid().to_numpy(zero_copy_only=False)
+            )
+        rows = np.flatnonzero(nccl)
+        if len(rows):
+            took = pa.array(rows)
+            blobs = batch["binaryData"].take(took).combine_chunks()
+            said, bad = payload.decode(_one(blobs, pa.binary()), known)
+            lost += bad
+            json_text = text_or_id(
+                report, batch["jsonText"].take(took), batch["jsonTextId"].take(took)
+            )
+            _add_json(said, json_text)
+            names = np.array([t.as_py().removeprefix("nccl") for t in text.take(took)], object)
+            calls.append((tid[rows], start[rows] + offset, end[rows] + offset, rows + at, names,
+                          said))  # fmt: skip
+        at += n
+    if lost:
+        report.odd(
+            "payload_unread", "NCCL payloads that no schema of the report describes, or cut ones",
+            count=lost,
+        )  # fmt: skip
+    return _steps(steps), _calls(calls)
+
+
+def _one(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    if isinstance(column, pa.ChunkedArray):
+        return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, kind)
+    return column
+
+
+def _true(mask: pa.Array) -> np.ndarray:
+    return mask.fill_null(False).to_numpy(zero_copy_only=False)
+
+
+def _add_json(said: dict[str, np.ndarray], texts: pa.Array) -> None:
+    n = len(texts)
+    for field in ("seq", "operation", "count", "dtype"):
+        said.setdefault(field, np.full(n, None, object))
+    if texts.null_count == n:
+        return
+    for i, text in enumerate(texts.to_pylist()):
+        for field, value in payload.of_json(text).items():
+            if said[field][i] is None:
+                said[field][i] = value
+
+
+def _steps(found: list[tuple]) -> StepRanges:
+    columns = np.array(found, np.int64).reshape(-1, 6).T
+    tid = columns[0]
+    return StepRanges(process_key(tid), tid & TID_MASK, *columns[1:6])
+
+
+def _calls(found: list[tuple]) -> CallRanges:
+    if not found:
+        none = np.empty(0, np.int64)
+        return CallRanges(none, none, none, none, none, np.empty(0, object), {})
+    tid, start, end, row, name = (np.concatenate([f[k] for f in found]) for k in range(5))
+    said = {k: np.concatenate([f[5][k] for f in found]) for k in found[0][5]}
+    return CallRanges(process_key(tid), tid & TID_MASK, start, end, row, name, said)
+
+
+def largest_places(calls: CallRanges) -> dict[int, int]:
+    """By process: its place in the largest communicator it was seen to join."""
+    best: dict[int, tuple[int, int]] = {}
+    for i in joins(calls).tolist():
+        size, place = int(calls.said["size"][i]), int(calls.said["place"][i])
+        key = int(calls.key[i])
+        if key not in best or size > best[key][0]:
+            best[key] = size, place
+    return {key: place for key, (_, place) in best.items()}
+
+
+def joins(calls: CallRanges) -> np.ndarray:
+    """Calls by which a process joined a communicator: its size and the place are told."""
+    if not len(calls.key):
+        return np.empty(0, np.int64)
+    return np.array(
+        [
+            i
+            for i, (c, s, p) in enumerate(
+                zip(calls.said["comm"], calls.said["size"], calls.said["place"], strict=True)
+            )
+            if c is not None and s is not None and p is not None and 0 <= p < s < (1 << 23)
+        ],
+        np.int64,
+    )
+
+
+def batches(report: Report, clock: Clock) -> Iterator[tuple[pa.Table, tuple]]:
+    """(batch, (row, start, end, first row of the batch)) of everything that happened in time."""
+    at = 0
+    for batch in report.batches(
+        NVTX, "start", "end", "eventType", "text", "textId", "globalTid"
+    ):  # fmt: skip
+        n = batch.num_rows
+        types = batch["eventType"].fill_null(PUSH_POP).to_numpy()
+        rows = np.flatnonzero(np.isin(types, (MARK, PUSH_POP, START_END)))
+        kept = batch.take(pa.array(rows)) if len(rows) < n else batch
+        if kept.num_rows:
+            if (types[rows] == MARK).any():
+                ends = pc.if_else(pa.array(types[rows] == MARK), kept["start"], kept["end"])
+                kept = kept.set_column(kept.schema.get_field_index("end"), "end", ends)
+            row, start, end = spans(kept, clock, report, NVTX)
+            yield kept, (row, start, end, rows[row] + at)
+        at += n

@@ -1,0 +1,142 @@
+"""Tables of a SQLite export, read column by column through ADBC; views and tricks are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_manager
+import adbc_driver_sqlite.dbapi as adbc
+import pyarrow as pa
+
+from ..errors import Damaged, UnusableInput
+from .columns import BYTES, INT, READ, REAL
+from .fit import OnOdd
+
+BATCH_ROWS = 16384
+
+_TROUBLE = (adbc_driver_manager.Error, pa.ArrowException, OSError, ValueError)
+
+_GUARDS = {
+    # A column's type is guessed by the driver from its first rows: each guard gives one type only.
+    INT: "CASE typeof({c}) WHEN 'integer' THEN {c} "
+    "WHEN 'real' THEN CASE WHEN abs({c}) < 4e18 AND CAST({c} AS INTEGER) = {c} "
+    "THEN CAST({c} AS INTEGER) END END",
+    REAL: "CASE WHEN typeof({c}) IN ('integer', 'real') THEN CAST({c} AS REAL) ELSE 9e999 END",
+    BYTES: "CASE WHEN typeof({c}) IN ('text', 'blob') THEN CAST({c} AS BLOB) ELSE x'' END",
+}
+
+
+class SqliteTables:
+    """The real tables of a database, by name. Raises UnusableInput where it cannot be read."""
+
+    def __init__(self, path: Path, name: str, odd: OnOdd):
+        self._odd = odd
+        self._open = contextlib.ExitStack()
+        uri = f"file:{urllib.parse.quote(str(path))}?mode=ro&immutable=1"
+        try:
+            self._connection = self._open.enter_context(adbc.connect(uri))
+            for pragma in ("trusted_schema=0", "query_only=1", "cell_size_check=1"):
+                self._rows(f"PRAGMA {pragma}")
+            try:
+                found = self._schema()
+            except _TROUBLE:
+                # With this a definition that is damaged hides its own table only. Nothing is
+                # written: the file is open for reading, as one that cannot change.
+                self._rows("PRAGMA writable_schema=1")
+                found = self._schema()
+                odd("damaged_schema", "the list of tables is damaged: some may be missing", "lost")
+        except _TROUBLE as e:
+            self._open.close()
+            raise Damaged(f"not a SQLite database that can be read ({_said(e)})", path=name) from e
+        self.other: list[str] = []
+        self.columns: dict[str, list[str]] = {}
+        for table, kind, root in found:
+            if kind == "table" and root:
+                if table in READ:
+                    self.columns[table] = self._columns(table)
+                elif isinstance(table, str):
+                    self.other.append(table)
+            elif table in READ and kind in ("view", "table"):
+                odd(
+                    "view_refused",
+                    f"{table} is a {'view' if kind == 'view' else 'virtual table'}, which no "
+                    "export has: not read",
+                    "lost",
+                )
+        if not self.columns:
+            self._open.close()
+            raise UnusableInput(
+                "a SQLite database without any table of an Nsight Systems export", path=name
+            )
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        self._open.close()
+
+    def _rows(self, query: str, parameters: Any = None) -> list[tuple]:
+        with self._connection.cursor() as cursor:
+            cursor.execute(query, parameters)
+            return cursor.fetchall()
+
+    def _schema(self) -> list[tuple]:
+        # Guarded as well: a damaged list may hold anything.
+        return self._rows(
+            "SELECT CASE typeof(name) WHEN 'text' THEN name ELSE '' END, "
+            "CASE typeof(type) WHEN 'text' THEN type ELSE '' END, "
+            "CASE typeof(rootpage) WHEN 'integer' THEN rootpage ELSE 0 END FROM sqlite_master"
+        )
+
+    def _columns(self, table: str) -> list[str]:
+        """Its stored columns: what a generated one computes is the file's code, not its data."""
+        try:
+            found = self._rows(f"PRAGMA table_xinfo({_quoted(table)})")
+        except _TROUBLE as e:
+            self._odd("damaged_table", f"{table} cannot be read ({_said(e)})", "lost")
+            return []
+        return [r[1] for r in found if r[6] in (0, 1)]
+
+    def has_rows(self, table: str) -> bool:
+        """Whether a table that is not read has any row."""
+        try:
+            return bool(self._rows(f"SELECT 1 FROM {_quoted(table)} NOT INDEXED LIMIT 1"))
+        except _TROUBLE:
+            return False
+
+    def batches(self, table: str, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
+        """Batches with these columns (name to kind), in the order of the table's rows.
+
+        Where a page cannot be read the table ends there, and a problem says so.
+        """
+        chosen = ", ".join(
+            f"{_GUARDS.get(kind, _GUARDS[BYTES]).format(c=_quoted(c))} AS {_quoted(c)}"
+            for c, kind in columns.items()
+        )
+        n = 0
+        try:
+            with self._connection.cursor(
+                adbc_stmt_kwargs={"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
+            ) as cursor:
+                cursor.execute(f"SELECT {chosen} FROM {_quoted(table)} NOT INDEXED")
+                for batch in cursor.fetch_record_batch():
+                    n += batch.num_rows
+                    yield batch
+        except _TROUBLE as e:
+            self._odd(
+                "damaged_table",
+                f"{table} cannot be read beyond row {n} ({_said(e)}); what came before is kept",
+                "lost",
+                offset=n,
+            )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _said(e: Exception) -> str:
+    text = (str(e).splitlines() or [type(e).__name__])[0]
+    return "".join(c if c.isprintable() else "?" for c in text[:160])
