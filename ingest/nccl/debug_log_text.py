@@ -131,9 +131,11 @@ def ring(text: bytes) -> tuple[int, list[int]] | None:
     order = []
     for word in text[m.end() :].split():
         if not word.isdigit() or len(word) > 8:
+            if b"->" in text:
+                return None  # a link that is cut
             break
         order.append(int(word))
-    return int(m[1]), order
+    return (int(m[1]), order) if order else None
 
 
 def ring_part(text: bytes) -> tuple[int, int, int, int] | None:
