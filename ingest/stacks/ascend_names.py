@@ -1,0 +1,122 @@
+"""What Ascend's names mean: kinds of tasks, operations of HCCL, element types, times as text."""
+
+from __future__ import annotations
+
+import decimal
+import re
+from functools import lru_cache
+
+from .. import classify
+from ..rawbatch import NULL
+
+_DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bfp16": "bfloat16",
+           "int128": None}  # fmt: skip
+
+_OP = re.compile(
+    r"(?P<call>(?:hcom|hccl)_?[A-Za-z][A-Za-z0-9]*)(?:_[A-Za-z]+)?_{1,2}(?P<group>\d+)_\d+_\d+.*",
+    re.I,
+)
+_SEND_RECEIVE = (("batchsendrecv", "send_recv"), ("receive", "recv"))
+
+_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|D2D|H2D|D2H", re.I)
+_WAITS = re.compile(r"EVENT|NOTIFY|WAIT|RECORD|BARRIER", re.I)
+
+_NUMBER = re.compile(r"(-?)(\d{1,18})(?:\.(\d{0,40}))?")
+
+
+def scaled(value: object, decimals: int) -> int:
+    """A number or its text (white space and all) times 10^decimals as integer; NULL for others.
+
+    Digits after the last decimal are rounded half to even; nothing goes through a float.
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value) if -(1 << 62) < value < 1 << 62 else None
+    if not isinstance(value, str) or len(value) > 80:
+        return NULL
+    text = value.strip()
+    plain = _NUMBER.fullmatch(text)
+    if plain is not None:
+        fraction = (plain[3] or "").ljust(decimals, "0")
+        number = int(plain[2]) * 10**decimals + int(fraction[:decimals] or "0")
+        rest = fraction[decimals:].rstrip("0")
+        if rest > "5" or (rest == "5" and number % 2):
+            number += 1
+        number = -number if plain[1] else number
+    else:
+        try:
+            exact = decimal.Decimal(text)
+            if not exact.is_finite() or abs(exact.adjusted()) > 18:
+                return NULL
+            number = int(exact.scaleb(decimals).to_integral_value(decimal.ROUND_HALF_EVEN))
+        except (decimal.InvalidOperation, ValueError):
+            return NULL
+    return number if -(1 << 63) < number < 1 << 63 else NULL
+
+
+def us_to_ns(value: object) -> int:
+    """Microseconds as integer ns; NULL for what is no time."""
+    return scaled(value, 3)
+
+
+def ms_to_ns(value: object) -> int:
+    """Milliseconds as integer ns; NULL for what is no time."""
+    return scaled(value, 6)
+
+
+@lru_cache(maxsize=65536)
+def hccl_op(name: str) -> str | None:
+    """The op of an operation on a group's track (`hcom_allReduce__293_647_1`); None for another."""
+    low = name.lower()
+    if not low.startswith(("hcom", "hccl")):
+        return None
+    for part, op in _SEND_RECEIVE:
+        if part in low:
+            return op
+    return classify.op_of_collective_name(re.sub(r"^(hcom|hccl)_?", "", low).split("__")[0])
+
+
+@lru_cache(maxsize=65536)
+def group_digits(name: str) -> str | None:
+    """The last digits of the group's hash, as an operation's name holds them (`293`)."""
+    found = _OP.fullmatch(name)
+    return found["group"] if found else None
+
+
+def dtype_of(text: object) -> classify.Dtype | None:
+    """The element type that HCCL's name means (FP16, BFP16, INT8, ...)."""
+    if not isinstance(text, str):
+        return None
+    low = text.strip().lower()
+    return classify.dtype_of(_DTYPES.get(low, low))
+
+
+def kind_of_task(task_type: object, name: str) -> str:
+    """Kind of a row on the hardware's streams by its `Task Type`, else by its name."""
+    text = task_type if isinstance(task_type, str) and task_type else name
+    if _WAITS.search(text):
+        return "sync"
+    return "memcpy" if _COPIES.search(text) else "kernel"
+
+
+def bytes_of(
+    op: str, count: int | None, itemsize: int, size: int | None
+) -> tuple[int | None, int | None]:
+    """Input and output bytes of a rank from HCCL's `count`: elements a rank sends or gets of one.
+
+    AllGather and AllToAll count what goes to one rank, ReduceScatter what one gets.
+    """
+    if count is None or count < 0:
+        return None, None
+    one = count * itemsize
+    all_of_them = one * size if size else None
+    if op in ("all_reduce", "broadcast", "reduce", "barrier"):
+        return one, one
+    if op == "all_gather":
+        return one, all_of_them
+    if op == "reduce_scatter":
+        return all_of_them, one
+    if op == "all_to_all":
+        return all_of_them, all_of_them
+    if op == "send":
+        return one, None
+    return (None, one) if op == "recv" else (None, None)
