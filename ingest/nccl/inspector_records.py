@@ -15,7 +15,7 @@ from ..schema import MAX_RANK, event_id
 from ..texts import lines
 from .comm_places import Places, buffers, comm_of_cut_hex
 from .inspector_proxy import Proxies
-from .nccl_tests_run import algo_name, proto_name
+from .values import algo_name, proto_name, whole_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,13 +64,6 @@ def _loaded(line: bytes) -> Any:
         return json.loads(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
-
-
-def whole_number(value: Any) -> int | None:
-    """An integer of 64 bits from JSON; None for any other thing."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -_I64_MAX - 1 <= value <= _I64_MAX else None
 
 
 def _place(header: dict[str, Any], places: Places | None) -> tuple[str, int, int | None] | None:

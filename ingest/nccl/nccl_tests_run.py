@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..classify import dtype_of, op_of_collective_name
+from .values import algo_name, proto_name, scaled
 
 if TYPE_CHECKING:
     from ..collect import Collector
 
-_ALGOS = {"collnetdirect": "collnet_direct", "collnetchain": "collnet_chain",
-          "nvlstree": "nvls_tree"}  # fmt: skip
-_PROTOS = {"ll": "LL", "ll128": "LL128", "simple": "Simple"}
 _GROUP = ["time", "algbw", "busbw", "wrong"]
 _HEADINGS = {"time": "time", "cputime": "time", "algbw": "algbw", "busbw": "busbw",
              "error": "wrong", "#wrong": "wrong", "wrong": "wrong"}  # fmt: skip
@@ -173,38 +169,6 @@ def op_of_table(rows: list[Half], n_ranks: int | None) -> tuple[str | None, str 
     if row.root is not None and row.root >= 0:
         return ("broadcast", how) if whole else (None, how) if parts else (None, None)
     return None, None
-
-
-def scaled(value: Any, places: int) -> int | None:
-    """The integer next to value * 10**places of a number or its text; None where it is none."""
-    if isinstance(value, bool) or value is None:
-        return None
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, int) and value.bit_length() > 128:
-        return None
-    if isinstance(value, str) and len(value) > 64:
-        return None
-    try:
-        number = Decimal(value if isinstance(value, int | str) else repr(value))
-        if not number.is_finite() or number.adjusted() + places > 18:
-            return None
-        return int(number.scaleb(places).to_integral_value())
-    except (InvalidOperation, TypeError, ValueError):
-        return None
-
-
-def algo_name(text: str | None) -> str | None:
-    """An algorithm's name as in `collectives`: ring, tree, nvls, collnet_direct, ..."""
-    if not text or text.lower() == "auto":
-        return None
-    low = text.lower()
-    return _ALGOS.get(low.replace("_", ""), low)
-
-
-def proto_name(text: str | None) -> str | None:
-    """A protocol's name as in `collectives`: LL, LL128 or Simple."""
-    return None if not text else _PROTOS.get(text.lower(), text)
 
 
 def add_cost(collector: Collector, run: Run, half: Half, op: str, name: str) -> None:

@@ -92,7 +92,7 @@ def parse(
 
 
 def _number(text: str, places: int) -> int | None:
-    from .nccl_tests_run import scaled
+    from .values import scaled
 
     return scaled(text, places)
 
