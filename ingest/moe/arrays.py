@@ -1,0 +1,180 @@
+"""Arrays that a program saved under names: .npy, .npz, .pt and JSON, each checked for size."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from ..errors import UnusableInput
+from ..texts import whole
+from ..torchfile import is_torch_head
+
+if TYPE_CHECKING:
+    from ..sources import Source
+
+NPY = b"\x93NUMPY"
+ZIP = b"PK\x03\x04"
+MAX_BYTES = 1 << 28
+"""Of one array, and of a whole JSON file."""
+
+MAX_JSON_BYTES = 1 << 26
+MAX_ELEMENTS = 1 << 26
+MAX_ARRAYS = 4096
+MAX_HEADER_BYTES = 4096
+
+
+def load(source: Source, odd) -> Any:
+    """What the file holds: an array (.npy), a dict of arrays (.npz), or what was saved (.pt, JSON).
+
+    Raises UnusableInput where it is none of these, damaged, or too large.
+    """
+    head = source.head(8)
+    if head.startswith(NPY):
+        return npy(whole(source, odd, MAX_BYTES), source.name)
+    if head.startswith(ZIP):
+        with source.as_file() as path:
+            found = _npz(path, source.name)
+        if found is not None:
+            return found
+    if head.startswith((ZIP, b"\x80")):
+        from ..torchfile import load as load_torch
+
+        return load_torch(source)
+    return from_json(whole(source, odd, MAX_JSON_BYTES), source.name)
+
+
+def named(head: bytes, keys: tuple[str, ...]) -> set[str]:
+    """Which of these names the first bytes of an .npz or of a file of torch.save have.
+
+    In the pickle of the one a name is text with its length before it, in the other a member.
+    """
+    if not head.startswith(ZIP):
+        return set()
+    if is_torch_head(head):
+        return {k for k in keys if b"X" + len(k).to_bytes(4, "little") + k.encode() in head}
+    return {k for k in keys if k.encode() + b".npy" in head}
+
+
+def from_json(data: bytes, name: str) -> Any:
+    """JSON, or JSON lines as a list. Raises UnusableInput."""
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, RecursionError, ValueError) as first:
+        try:
+            return msgspec.json.Decoder().decode_lines(data)
+        except (msgspec.MsgspecError, RecursionError, ValueError):
+            raise UnusableInput(f"not JSON to its end: {str(first)[:120]}", path=name) from first
+
+
+def npy(data: bytes, name: str) -> np.ndarray:
+    """The array of a .npy file: plain numbers only, and not one byte more than are there."""
+    from numpy.lib import format as npy_format
+
+    f = io.BytesIO(data)
+    try:
+        version = npy_format.read_magic(f)
+        read = npy_format.read_array_header_1_0
+        if version != (1, 0):
+            read = npy_format.read_array_header_2_0
+        shape, fortran, dtype = read(f, max_header_size=MAX_HEADER_BYTES)
+        if dtype.kind not in "iufb" or dtype.itemsize > 8:
+            raise ValueError(f"elements of type {str(dtype)[:40]}, not plain numbers")
+        n = 1
+        for size in shape:
+            if not 0 <= size <= MAX_BYTES:
+                raise ValueError(f"a dimension of {size}")
+            n *= size
+            if n > MAX_BYTES:
+                raise ValueError("more elements than any file here has")
+        body = data[f.tell() :]
+        if n * dtype.itemsize > len(body):
+            raise ValueError(f"{len(body)} bytes where {n * dtype.itemsize} should be")
+        array = np.frombuffer(body, dtype, n)
+        return array.reshape(shape, order="F" if fortran else "C")
+    except (ValueError, TypeError, SyntaxError, OverflowError, RecursionError, MemoryError,
+            EOFError, AttributeError, KeyError, IndexError) as e:  # fmt: skip
+        raise UnusableInput(f"a .npy that cannot be read: {str(e)[:160]}", path=name) from e
+
+
+def _npz(path, name: str) -> dict[str, np.ndarray] | None:
+    """The arrays of an .npz by name; None where the zip is something else."""
+    try:
+        with zipfile.ZipFile(path) as z:
+            infos = z.infolist()
+            if not infos or not all(i.filename.endswith(".npy") for i in infos):
+                return None
+            if len(infos) > MAX_ARRAYS:
+                raise UnusableInput(f"more than {MAX_ARRAYS} arrays", path=name)
+            found, left = {}, MAX_BYTES
+            for info in infos:
+                with z.open(info) as f:
+                    data = f.read(left + 1)
+                left -= len(data)
+                if left < 0:
+                    told = f"arrays of more than {MAX_BYTES >> 20} MiB"
+                    raise UnusableInput(told, path=name)
+                inner = info.filename.removesuffix(".npy")
+                found[inner] = npy(data, f"{name}!{inner[:80]}")
+            return found
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, zlib.error, EOFError, OSError,
+            ValueError) as e:  # fmt: skip
+        raise UnusableInput(f"a zip that cannot be read: {str(e)[:120]}", path=name) from e
+
+
+def integers(value: Any, ndim: int) -> np.ndarray | None:
+    """The value as an int64 array of so many dimensions, else None (ragged, another type)."""
+    a = numbers(value, ndim)
+    if a is None or a.dtype.kind == "f":
+        return None
+    if a.dtype == np.uint64 and bool((a > (1 << 63) - 1).any()):
+        return None
+    return a.astype(np.int64, copy=False)
+
+
+def numbers(value: Any, ndim: int) -> np.ndarray | None:
+    """The value as an array of numbers (bool too) of so many dimensions, else None.
+
+    None too for more than `MAX_ELEMENTS`: a tensor may say more than its file holds.
+    """
+    if isinstance(value, list | tuple):
+        # Asked first: texts among the numbers would make an array as wide as the longest.
+        if not _all_numbers(value, ndim):
+            return None
+        try:
+            value = np.array(value)
+        except (ValueError, OverflowError, TypeError, MemoryError):
+            return None
+    if not isinstance(value, np.ndarray) or value.ndim != ndim or value.dtype.kind not in "iufb":
+        return None
+    return value if value.size <= MAX_ELEMENTS else None
+
+
+def _all_numbers(value: Any, ndim: int) -> bool:
+    if not isinstance(value, list | tuple):
+        return False
+    if ndim == 1:
+        return all(isinstance(v, int | float) for v in value)
+    return all(_all_numbers(v, ndim - 1) for v in value)
+
+
+def scalar(value: Any) -> int | None:
+    """A whole number of 64 bits, also from an array of one element; else None."""
+    if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "iu":
+        value = value.reshape(-1)[0]
+    if isinstance(value, np.integer):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if -(1 << 63) <= value < (1 << 63) else None
+
+
+def ranks_of(physical: np.ndarray, n_physical: int, n_ranks: int | None) -> np.ndarray | None:
+    """The rank that holds each physical expert, where equally many are on each; else None."""
+    if not n_ranks or n_ranks < 1 or n_physical < 1 or n_physical % n_ranks:
+        return None
+    return physical * n_ranks // n_physical

@@ -1,0 +1,146 @@
+"""FLAME-MoE's routing traces: a Parquet file a layer and checkpoint, a row a token.
+
+`actives/iter_<N>/layer_<NN>.parquet` with `scores` (descending) and `indices`, lists of six.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from ..errors import UnusableInput
+from ..parquet_footer import MAGIC, footer, has_columns
+from .tally import MAX_EXPERTS, Routing, added
+
+if TYPE_CHECKING:
+    from ..sources import Source
+
+_LAYER = re.compile(r"(?:iter_(\d{1,12})[/\\])?layer_(\d{1,5})\.parquet$")
+BATCH_VALUES = 1 << 20
+
+
+_COLUMNS = ("scores", "indices")
+
+
+def looks_like(head: bytes, name: str) -> bool:
+    """Whether a small Parquet file is named after a layer and has the two columns."""
+    whole = head[:4] == MAGIC and head[-4:] == MAGIC
+    return whole and _LAYER.search(name) is not None and has_columns(head, _COLUMNS)
+
+
+def looks_like_further(source: Source) -> bool:
+    """The same of a larger one, whose columns stand beyond its head."""
+    if _LAYER.search(source.name) is None or source.head(4) != MAGIC:
+        return False
+    return has_columns(footer(source), _COLUMNS)
+
+
+def parse(
+    source: Source, *, rank: int | None = None, threads: int = 1
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yields `routing`: tokens and score sums by expert of one layer at one iteration.
+
+    Step and layer come from the path. Streams the rows. Raises UnusableInput where the columns
+    are not lists of integers and numbers.
+    """
+    import pyarrow.parquet as pq
+
+    from ..collect import Collector
+
+    c = Collector(source)
+    path = _LAYER.search(source.name)
+    step = int(path.group(1)) if path and path.group(1) else None
+    layer = int(path.group(2)) if path else None
+    tokens = np.zeros(0, np.int64)
+    sums = np.zeros(0)
+    n_none = 0
+    with source.as_file() as local:
+        try:
+            with pq.ParquetFile(local) as file:
+                _check(file.schema_arrow, source.name)
+                for batch in file.iter_batches(_batch_rows(file), columns=["indices", "scores"]):
+                    ids, weights, empty = _flat(batch)
+                    n_none += empty
+                    tokens, sums = _grown(tokens, sums, ids, weights, c.odd)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as e:
+            told = f"Parquet that cannot be read to its end: {str(e)[:200]}"
+            if not tokens.any():
+                raise UnusableInput(told, path=source.name) from e
+            c.odd("truncated", f"{told}; what came before is kept", "lost")
+    if step is None or layer is None:
+        told = "the path does not say iter_<N>/layer_<NN>.parquet; what it does not say is null"
+        c.odd("place_unknown", told)
+    rows = Routing("flame-moe")
+    experts = np.flatnonzero(tokens)
+    rows.add(tokens[experts], expert=experts, weights=sums[experts], step=step, layer=layer)
+    if n_none:
+        rows.add(np.array([n_none]), step=step, layer=layer, token_class="padding")
+    if rank is not None:
+        c.odd("rank_not_used", "tokens are of all ranks: --rank is not used", "info")
+    yield from rows.rest()
+    yield from c.rest()
+
+
+def _check(schema: pa.Schema, name: str) -> None:
+    for column, kinds in (("indices", (pa.types.is_integer,)),
+                          ("scores", (pa.types.is_floating,))):  # fmt: skip
+        at = schema.get_field_index(column)
+        kind = schema.field(at).type if at >= 0 else pa.null()
+        lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        if not (lists or pa.types.is_fixed_size_list(kind)):
+            raise UnusableInput(f"column {column} is {kind}, not a list", path=name)
+        if not any(k(kind.value_type) for k in kinds):  # type: ignore[attr-defined]
+            raise UnusableInput(f"column {column} holds {kind}", path=name)
+
+
+def _batch_rows(file) -> int:
+    """Rows a batch, so that it has about `BATCH_VALUES` values."""
+    meta = file.metadata
+    values = sum(
+        meta.row_group(i).column(0).num_values for i in range(min(meta.num_row_groups, 64))
+    )
+    rows = sum(meta.row_group(i).num_rows for i in range(min(meta.num_row_groups, 64)))
+    each = max(1, values // rows) if rows > 0 else 1
+    return max(1, BATCH_VALUES // each)
+
+
+def _flat(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, int]:
+    """Ids, their scores (NaN where missing), and how many rows have no id at all."""
+    ids, scores = batch.column(0), batch.column(1)
+    n_ids = _lengths(ids)
+    same = bool((n_ids == _lengths(scores)).all())
+    flat = ids.flatten()
+    values = np.asarray(flat.fill_null(-1).to_numpy(zero_copy_only=False)).astype(np.int64)
+    weights = np.full(len(values), np.nan)
+    if same:
+        given = scores.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
+        weights = np.asarray(given, np.float64)
+    return values, weights, int((n_ids == 0).sum())
+
+
+def _lengths(column) -> np.ndarray:
+    import pyarrow.compute as pc
+
+    lengths = pc.call_function("list_value_length", [column])
+    return np.asarray(lengths.fill_null(0).to_numpy(zero_copy_only=False))
+
+
+def _grown(tokens, sums, ids, weights, odd):
+    """The counts with some more choices in them."""
+    good = (ids >= 0) & (ids < MAX_EXPERTS)
+    if not good.all():
+        told = f"an expert id below 0 or from {MAX_EXPERTS} on; left out of the counts"
+        odd("expert_out_of_range", told, "lost", count=int((~good).sum()))
+        ids, weights = ids[good], weights[good]
+    finite = np.isfinite(weights)
+    if not finite.all():
+        told = "a score that is missing or no finite number; left out of the sum"
+        odd("bad_weight", told, count=int((~finite).sum()))
+        weights = np.where(finite, weights, 0.0)
+    more = np.bincount(ids, minlength=len(tokens))
+    more_sums = np.bincount(ids, weights, minlength=len(sums))
+    return added(tokens, more), added(sums, more_sums)

@@ -1,0 +1,317 @@
+"""Blocks of rows of the plain form from CSV, JSON lines and Parquet, as typed Arrow columns."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ..errors import UnusableInput
+from ..gunzip import BLOCK, stream_defect
+from ..parquet_footer import MAGIC
+from .plain import COLUMNS, header, is_plain
+
+if TYPE_CHECKING:
+    from ..sources import Source
+
+Odd = Callable[..., None]
+MAX_LINE_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
+PARQUET_VALUES = 1 << 20
+_WANTED: dict[str, Any] = {
+    n: pl.Int64() for n in ("step", "microbatch", "layer", "rank", "token", "count", "tokens",
+                            "expert", "physical_expert", "expert_rank")
+} | {n: pl.String() for n in ("block", "token_class", "id_space", "source")} | {
+    "weight_sum": pl.Float64(), "experts": pl.List(pl.Int64), "weights": pl.List(pl.Float64),
+}  # fmt: skip
+_INTEGER = r"^[+-]?[0-9]{1,18}$"
+_NUMBER = r"^[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?$"
+_BETWEEN = r"[\s,;|\[\]()\"']+"
+_NULLS = ("", "null", "NULL", "None", "NA")
+I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class Row(msgspec.Struct):
+    """A row of JSON lines."""
+
+    step: I64 | None = None
+    microbatch: I64 | None = None
+    block: str | None = None
+    layer: I64 | None = None
+    rank: I64 | None = None
+    token: I64 | None = None
+    count: I64 | None = None
+    tokens: I64 | None = None
+    experts: I64 | list[I64] | None = None
+    expert: I64 | None = None
+    physical_expert: I64 | None = None
+    expert_rank: I64 | None = None
+    weights: float | list[float | None] | None = None
+    weight_sum: float | None = None
+    token_class: str | None = None
+    id_space: str | None = None
+    source: str | None = None
+
+
+def blocks(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
+    """Frames of a few thousand to a million rows: integers, texts, and for `experts` and `weights`
+    lists. Columns that are not there are left out.
+
+    Raises UnusableInput where the columns are not those of the plain form.
+    """
+    head = source.head(4096)
+    if head[:4] == MAGIC:
+        yield from _parquet(source, odd)
+    elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
+        yield from _json_lines(source, odd)
+    else:
+        yield from _csv(source, odd)
+
+
+def _whole_lines(source: Source, odd: Odd) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, bytes that end with a line's end) of some MB; the last may lack its end."""
+    kept, start, at, dropping = b"", 0, 0, False
+    with source.open() as f:
+        while block := f.read(BLOCK):
+            at += len(block)
+            if dropping:
+                end = block.find(b"\n")
+                if end < 0:
+                    continue
+                block, dropping = block[end + 1 :], False
+                start = at - len(block)
+            kept += block
+            if len(kept) < BLOCK_BYTES:
+                continue
+            end = kept.rfind(b"\n") + 1
+            if end:
+                yield start, kept[:end]
+                start, kept = start + end, kept[end:]
+            if len(kept) > MAX_LINE_BYTES:
+                told = f"a line of more than {MAX_LINE_BYTES} bytes; left out"
+                odd("long_line", told, "lost", offset=start)
+                kept, dropping = b"", True
+        if kept:
+            yield start, kept
+        defect = stream_defect(f)
+        if defect is not None:
+            odd("truncated", f"{defect}; what came before is kept", "lost", offset=at)
+
+
+def _csv(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
+    from pyarrow import csv
+
+    names: list[str] = []
+    for at, block in _whole_lines(source, odd):
+        if not names:
+            line, _, block = block.partition(b"\n")
+            names = header(line.strip())
+            if not is_plain(set(names)):
+                told = "not the columns of a routing table: see docs/routing.md"
+                raise UnusableInput(told, path=source.name)
+            twice = len(set(names)) < len(names)
+            if twice or len(names) > 1000:
+                raise UnusableInput("a header that names a column twice", path=source.name)
+            _tell_ignored(names, odd)
+        if not block.strip():
+            continue
+        clean = block.decode("utf-8", "replace").encode()
+        bad: list[int] = []
+
+        def skip(row, bad=bad):
+            bad.append(row.actual_columns)
+            return "skip"
+
+        try:
+            table = csv.read_csv(
+                io.BytesIO(clean),
+                read_options=csv.ReadOptions(
+                    column_names=names, block_size=len(clean) + 1, use_threads=False
+                ),
+                parse_options=csv.ParseOptions(invalid_row_handler=skip),
+                convert_options=csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    include_columns=[n for n in names if n in COLUMNS],
+                    strings_can_be_null=True,
+                    null_values=list(_NULLS),
+                ),
+            )
+        except (pa.ArrowException, ValueError) as e:
+            told = f"lines that are no CSV ({str(e)[:120]}); left out"
+            odd("bad_record", told, "lost", offset=at)
+            continue
+        if bad:
+            told = f"a line of {bad[0]} fields where the header has {len(names)}; left out"
+            odd("bad_record", told, "lost", offset=at, count=len(bad))
+        made = pl.from_arrow(table)
+        assert isinstance(made, pl.DataFrame)
+        yield _typed(made, odd)
+
+
+def _tell_ignored(names: list[str], odd: Odd) -> None:
+    for n in names:
+        if n not in COLUMNS:
+            shown = "".join(ch if ch.isprintable() else "?" for ch in n[:60])
+            odd("column_ignored", f"a column that is not read ({shown!r})", "info")
+
+
+def _typed(frame: pl.DataFrame, odd: Odd) -> pl.DataFrame:
+    """The known columns as what they should be; what does not fit becomes null and is told."""
+    out: dict[str, pl.Series] = {}
+    for name in frame.columns:
+        if name in COLUMNS:
+            wanted = _WANTED[name]
+            made = _series(frame[name], wanted)
+            out[name] = made.cast(wanted)
+            n_bad = _n_values(frame[name], wanted) - _n_values(made, wanted)
+            if n_bad > 0:
+                told = f"a value of `{name}` that is not {wanted}; null is kept"
+                odd("wrong_type", told, count=n_bad)
+    return pl.DataFrame(out)
+
+
+def _n_values(values: pl.Series, wanted: pl.DataType) -> int:
+    """Values that are not null; of a column of lists, those in the lists."""
+    if isinstance(values.dtype, pl.List) and isinstance(wanted, pl.List):
+        return len(inner := values.explode().drop_nulls()) and len(inner)
+    if isinstance(wanted, pl.List) and values.dtype == pl.String:
+        return int(_split(values).list.len().sum() or 0)
+    return len(values) - values.null_count()
+
+
+def _split(texts: pl.Series) -> pl.Series:
+    """Lists of the texts between commas, spaces, semicolons and bars; null stays null."""
+    parts = texts.str.replace_all(_BETWEEN, " ").str.strip_chars(" ").str.split(" ")
+    return parts.list.eval(pl.element().filter(pl.element() != ""))
+
+
+def _series(values: pl.Series, wanted: pl.DataType) -> pl.Series:
+    kind = values.dtype
+    if isinstance(kind, pl.Categorical | pl.Enum):
+        values = values.cast(pl.String)
+        kind = values.dtype
+    if isinstance(wanted, pl.List):
+        if kind == pl.String:
+            values = _split(values)
+        elif isinstance(kind, pl.Array):
+            values = values.arr.to_list()
+        elif kind.is_numeric():
+            values = values.reshape((-1, 1)).arr.to_list()
+        if not isinstance(values.dtype, pl.List):
+            return pl.Series(values.name, [None] * len(values), wanted)
+        inner = _simple(values.explode(empty_as_null=False, keep_nulls=False), wanted.inner)
+        return _lists(values, inner)
+    return _simple(values, wanted)
+
+
+def _lists(like: pl.Series, flat: pl.Series) -> pl.Series:
+    """Lists of the same lengths as those of `like` (null where it is null) from flat values."""
+    import pyarrow as pa
+
+    lengths = like.list.len().fill_null(0).to_numpy().astype(np.int64)
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    mask = like.is_null().to_numpy() if like.null_count() else None
+    made = pa.LargeListArray.from_arrays(
+        pa.array(ends, pa.int64()), flat.to_arrow(), mask=None if mask is None else pa.array(mask)
+    )
+    return pl.Series(like.name, made)
+
+
+def _simple(values: pl.Series, wanted: pl.DataType | type) -> pl.Series:
+    kind = values.dtype
+    none = pl.Series(values.name, [None] * len(values), wanted)
+    if kind == pl.Null:
+        return none
+    if wanted == pl.String:
+        return values if kind == pl.String else none
+    if kind == pl.String:
+        values = values.str.strip_chars()
+        # A number is plain: no `inf`, and nothing that is no digit.
+        good = values.str.contains(_NUMBER if wanted == pl.Float64 else _INTEGER)
+        values = values.set(~good.fill_null(True), None)
+        return values.str.strip_prefix("+").cast(wanted, strict=False)
+    if not kind.is_numeric():
+        return none
+    if wanted == pl.Int64 and kind.is_float():
+        floats = values.cast(pl.Float64)
+        whole = (floats == floats.round()) & floats.is_finite() & (floats.abs() < 2.0**53)
+        return floats.set(~whole.fill_null(True), None).cast(pl.Int64, strict=False)
+    return values.cast(wanted, strict=False)
+
+
+def _json_lines(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
+    decoder = msgspec.json.Decoder(Row)
+    for at, block in _whole_lines(source, odd):
+        try:
+            rows = decoder.decode_lines(block)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            rows = list(_one_by_one(decoder, at, block, odd))
+        if rows:
+            yield _columns_of(rows)
+
+
+def _one_by_one(decoder, at: int, block: bytes, odd: Odd) -> Iterator[Row]:
+    for line in block.split(b"\n"):
+        if line.strip():
+            try:
+                yield decoder.decode(line)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as e:
+                told = f"a line that is no row ({str(e)[:120]}); left out"
+                odd("bad_record", told, "lost", offset=at)
+        at += len(line) + 1
+
+
+def _columns_of(rows: list[Row]) -> pl.DataFrame:
+    out: dict[str, pl.Series] = {}
+    for name in COLUMNS:
+        values: list[Any] = [getattr(r, name) for r in rows]
+        if all(v is None for v in values):
+            continue
+        wanted = _WANTED[name]
+        if isinstance(wanted, pl.List):
+            values = [v if v is None or isinstance(v, list) else [v] for v in values]
+        elif wanted == pl.String:
+            # JSON can spell half a character, which no text may hold.
+            values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
+        out[name] = pl.Series(name, values, wanted)
+    return pl.DataFrame(out) if out else pl.DataFrame({"layer": pl.Series([None] * len(rows))})
+
+
+def _parquet(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
+    import pyarrow.parquet as pq
+
+    with source.as_file() as local:
+        try:
+            with pq.ParquetFile(local) as file:
+                names = file.schema_arrow.names
+                if not is_plain(set(names)) or len(set(names)) < len(names):
+                    told = "not the columns of a routing table: see docs/routing.md"
+                    raise UnusableInput(told, path=source.name)
+                _tell_ignored(names, odd)
+                kept = [n for n in names if n in COLUMNS]
+                for batch in file.iter_batches(_rows_at_once(file), columns=kept):
+                    yield _typed(_frame(batch), odd)
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as e:
+            told = f"Parquet that cannot be read to its end: {str(e)[:160]}"
+            odd("truncated", f"{told}; what came before is kept", "lost")
+
+
+def _rows_at_once(file) -> int:
+    meta = file.metadata
+    groups = [meta.row_group(i) for i in range(min(meta.num_row_groups, 64))]
+    rows = sum(g.num_rows for g in groups)
+    values = sum(max((g.column(j).num_values for j in range(min(g.num_columns, 64))), default=0)
+                 for g in groups)  # fmt: skip
+    each = max(1, values // rows) if rows > 0 else 1
+    return max(1, PARQUET_VALUES // each)
+
+
+def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
+    made = pl.from_arrow(pa.Table.from_batches([batch]))
+    assert isinstance(made, pl.DataFrame)
+    return made

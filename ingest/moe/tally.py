@@ -1,0 +1,213 @@
+"""Rows of `routing`, gathered as arrays from counts by expert or from the choices of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..schema import TABLES, TEXT
+
+MAX_EXPERTS = 1 << 20
+"""No model has so many experts in a layer: an id from here on is damage, not an expert."""
+
+COUNT_AT_ONCE = 1 << 21
+BATCH_ROWS = 131_072
+_COMMON = ("step", "microbatch", "layer", "rank")
+_WORDS = ("block", "token_class")
+_I32_MAX = (1 << 31) - 1
+_I64_MAX = (1 << 63) - 1
+
+
+class Counted(NamedTuple):
+    """The choices of some tokens, by expert."""
+
+    experts: np.ndarray
+    """Ids that were chosen, ascending."""
+    tokens: np.ndarray
+    weights: np.ndarray | None
+    """Sum of the gate weights by expert; null where none were given."""
+    n_padding: int
+    """Tokens that chose no expert at all: fake or padded ones."""
+    n_dropped: int
+    """Choices that no expert took, of tokens that have another."""
+    n_beyond: int
+    """Ids that no expert can have."""
+    n_bad_weights: int
+    """Weights that are no finite number; left out of the sums."""
+
+
+def count(ids: np.ndarray, weights: np.ndarray | None = None) -> Counted:
+    """Counts `ids` [tokens, choices] (integers, -1 for none) and sums `weights` of that shape.
+
+    A column in which no token has a choice is not a choice: some writers fill up to a fixed width.
+    """
+    used = (ids != -1).any(axis=0)
+    tokens, sums = np.zeros(0, np.int64), np.zeros(0)
+    n_padding = n_dropped = n_beyond = n_bad = 0
+    rows = max(1, COUNT_AT_ONCE // max(1, ids.shape[1]))
+    for at in range(0, len(ids), rows):
+        part = ids[at : at + rows].astype(np.int64, copy=False)
+        chosen = part != -1
+        good = (part >= 0) & (part < MAX_EXPERTS)
+        n_beyond += int((chosen & ~good).sum())
+        some = chosen.any(axis=1)
+        n_padding += int((~some).sum())
+        n_dropped += int((~chosen[some][:, used]).sum())
+        flat = part[good]
+        tokens = added(tokens, np.bincount(flat, minlength=len(tokens)))
+        if weights is not None:
+            w = weights[at : at + rows][good].astype(np.float64)
+            finite = np.isfinite(w)
+            n_bad += int((~finite).sum())
+            sums = added(sums, np.bincount(flat, np.where(finite, w, 0.0), minlength=len(sums)))
+    experts = np.flatnonzero(tokens)
+    kept = None if weights is None else sums[experts]
+    return Counted(experts, tokens[experts], kept, n_padding, n_dropped, n_beyond, n_bad)
+
+
+def added(sums: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Sums by expert with more of them; `more` reaches at least as far."""
+    out = more.astype(sums.dtype)
+    out[: len(sums)] += sums
+    return out
+
+
+def tell_odd(counted: Counted, odd: Callable[..., None], **place: Any) -> None:
+    """Notes what `count` left out."""
+    if counted.n_beyond:
+        told = f"an expert id below -1 or from {MAX_EXPERTS} on; left out of the counts"
+        odd("expert_out_of_range", told, "lost", count=counted.n_beyond, **place)
+    if counted.n_bad_weights:
+        told = "a gate weight that is no finite number; left out of the sum"
+        odd("bad_weight", told, count=counted.n_bad_weights, **place)
+
+
+class Routing:
+    """Rows with what groups of them have in common; `full` and `rest` give sorted batches.
+
+    In the arrays -1 is null for `expert`, `physical`, `expert_rank` and `tokens`, NaN for
+    `weights`. Scalars are integers that fit the column, or None.
+    """
+
+    def __init__(self, kind: str):
+        self._kind = kind
+        self._clear()
+
+    def _clear(self) -> None:
+        self._common: list[tuple] = []
+        self._lengths: list[int] = []
+        self._arrays: dict[str, list[np.ndarray]] = {
+            c: [] for c in ("expert", "physical_expert", "expert_rank", "tokens", "weight_sum")
+        }
+        self._n = 0
+
+    def add(
+        self,
+        tokens: np.ndarray,
+        *,
+        expert: np.ndarray | None = None,
+        physical: np.ndarray | None = None,
+        expert_rank: np.ndarray | int | None = None,
+        weights: np.ndarray | None = None,
+        step: int | None = None,
+        microbatch: int | None = None,
+        block: str | None = None,
+        layer: int | None = None,
+        rank: int | None = None,
+        token_class: str | None = "real",
+    ) -> None:
+        """A group of rows: one for each element of `tokens`."""
+        n = len(tokens)
+        if not n:
+            return
+        arrays = (expert, physical, expert_rank, tokens)
+        for name, a in zip(("expert", "physical_expert", "expert_rank", "tokens"), arrays,
+                           strict=True):  # fmt: skip
+            filled = np.full(n, -1 if a is None else a) if not isinstance(a, np.ndarray) else a
+            self._arrays[name].append(filled.astype(np.int64, copy=False))
+        w = np.full(n, np.nan) if weights is None else weights.astype(np.float64, copy=False)
+        self._arrays["weight_sum"].append(w)
+        self._common.append((step, microbatch, layer, rank, block, token_class))
+        self._lengths.append(n)
+        self._n += n
+
+    def add_counted(
+        self,
+        counted: Counted,
+        *,
+        expert: np.ndarray | None = None,
+        physical: np.ndarray | None = None,
+        expert_rank: np.ndarray | None = None,
+        **common: Any,
+    ) -> None:
+        """Counted choices: real rows, and one each for padding tokens and dropped choices.
+
+        Without `expert` and `physical`, `counted.experts` are logical experts.
+        """
+        if expert is None and physical is None:
+            expert = counted.experts
+        self.add(
+            counted.tokens,
+            expert=expert,
+            physical=physical,
+            expert_rank=expert_rank,
+            weights=counted.weights,
+            **common,
+        )
+        for n, kind in ((counted.n_padding, "padding"), (counted.n_dropped, "dropped")):
+            if n:
+                self.add(np.array([n]), token_class=kind, **common)
+
+    def full(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """A batch where there are many rows by now: to be asked now and then."""
+        if self._n >= BATCH_ROWS or len(self._lengths) >= BATCH_ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """All rows that are left, sorted by step and layer, nulls last."""
+        if not self._n:
+            return
+        n_groups = len(self._lengths)
+        group = np.repeat(np.arange(n_groups), self._lengths)
+        common = list(zip(*self._common, strict=True))
+        values, nulls = [], []
+        for column in common[: len(_COMMON)]:
+            nulls.append(np.array([v is None for v in column]))
+            values.append(np.array([0 if v is None else v for v in column], np.int64))
+        keys = [np.where(m, _I64_MAX, v) for v, m in zip(values, nulls, strict=True)]
+        order = np.lexsort((keys[2][group], keys[0][group]))
+        group = group[order]
+        data: dict[str, Any] = {}
+        for name, v, m in zip(_COMMON, values, nulls, strict=True):
+            data[name] = pa.array(v[group], mask=m[group])
+        for name, column in zip(_WORDS, common[len(_COMMON) :], strict=True):
+            data[name] = words(list(column)).take(pa.array(group))
+        for name, parts in self._arrays.items():
+            a = np.concatenate(parts)[order]
+            data[name] = pa.array(a, mask=np.isnan(a) if a.dtype.kind == "f" else a < 0)
+        data["source"] = words([self._kind]).take(pa.array(np.zeros(self._n, np.int64)))
+        self._clear()
+        yield "routing", TABLES["routing"].batch(data)
+
+
+def words(values: list[str | None]) -> pa.DictionaryArray:
+    """A column of names as dictionary codes."""
+    known = list(dict.fromkeys(v for v in values if v is not None))
+    place = {w: i for i, w in enumerate(known)}
+    codes = pa.array([None if v is None else place[v] for v in values], pa.int32())
+    sound = [w.encode("utf-8", "replace").decode() for w in known]
+    return pa.DictionaryArray.from_arrays(codes, pa.array(sound, TEXT.value_type))
+
+
+def fits_i32(value: Any) -> bool:
+    """A plain non-negative integer of 32 bits: a layer, a rank, a microbatch."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _I32_MAX
+
+
+def fits_i64(value: Any) -> bool:
+    """A plain integer of 64 bits."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return whole and -_I64_MAX <= value <= _I64_MAX
