@@ -17,6 +17,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from .errors import Damaged, UnusableInput
 from .gunzip import BLOCK, GZIP, Gunzip, check_size, read_exactly, stream_defect
+from .npz import is_npz_head
 from .schema import Problem
 from .source import LocalFile, Source
 from .torchfile import is_torch_head
@@ -350,7 +351,8 @@ def _member_source(
             "written by that name"
         )
         on_problem(shown, Problem("archive_path", told))
-    if (head[:4] == ZIP and not is_torch_head(head)) or is_tar(inner):
+    saved = is_torch_head(head) or is_npz_head(head)
+    if (head[:4] == ZIP and not saved) or is_tar(inner):
         nested = "an archive in an archive is not opened: unpack it first"
         on_problem(shown, Problem("nested_archive", nested, "lost"))
     return Source(

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .errors import UsageError
+from .parquet_footer import MAGIC, footer, has_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,16 +26,23 @@ if TYPE_CHECKING:
     from .sources import Source
 
 
-def looks_like(head: bytes, name: str) -> bool:
-    """Whether a file may be recorded operations: Parquet, and named so or with our columns in it.
+_COLUMNS = ("optype", "start_ts", "dp_rank")
 
-    Parquet keeps its column names at the end: they are in `head` only where the file is small.
+
+def looks_like(head: bytes, name: str) -> bool:
+    """Whether a small Parquet file has our columns: they stand at its end."""
+    return head[:4] == MAGIC and head[-4:] == MAGIC and has_columns(head, _COLUMNS)
+
+
+def looks_like_further(source: Source) -> bool:
+    """The same of a larger one, whose columns stand beyond its head.
+
+    One without a footer is cut, and could be anything: its name is believed.
     """
-    if head[:4] != b"PAR1":
+    if source.head(4) != MAGIC:
         return False
-    if head[-4:] == b"PAR1":
-        return all(c.encode() in head for c in ("optype", "start_ts", "dp_rank"))
-    return name.endswith(".parquet")
+    found = footer(source)
+    return has_columns(found, _COLUMNS) if found else source.name.endswith(".parquet")
 
 
 def parse(

@@ -19,6 +19,7 @@ from .archives import (
 )
 from .errors import Damaged, UnusableInput
 from .gunzip import GZIP, read_exactly, stream_defect
+from .npz import is_npz
 from .schema import Problem
 from .source import LocalFile, Source
 from .torchfile import is_torch_zip
@@ -129,7 +130,7 @@ def _sources_of_file(path: str, named: bool, on_problem: OnProblem) -> Iterator[
 
 
 def _sources_in(path: str, size: int, magic: bytes, on_problem: OnProblem) -> Iterator[Source]:
-    if magic in (ZIP, EMPTY_ZIP) and not is_torch_zip(path):
+    if magic in (ZIP, EMPTY_ZIP) and not is_torch_zip(path) and not is_npz(path):
         yield from zip_members(path, on_problem)
         return
     source = Source(

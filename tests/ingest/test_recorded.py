@@ -257,10 +257,16 @@ def test_a_rank_cannot_be_given_to_a_file_that_names_its_own():
         tables(Source(data=file_of(ROWS)), rank=3)
 
 
-def test_detection():
+def test_detection(tmp_path):
     data = file_of(ROWS)
     assert recorded.looks_like(data, "anything")
-    assert recorded.looks_like(data[:100], "trace-X.parquet")
+    # Longer than a head, its columns are looked for at its end; a cut one is believed its name.
+    for name, content, found in (("x.bin", data, True), ("trace-X.parquet", data[:100], True),
+                                 ("trace-X.bin", data[:100], False)):  # fmt: skip
+        assert not recorded.looks_like(content[:100], name)
+        path = tmp_path / name
+        path.write_bytes(content)
+        assert recorded.looks_like_further(Source(path)) is found
     assert not recorded.looks_like(file_of(ROWS, drop=("optype",)), "x.parquet")
     assert not recorded.looks_like(b'{"traceEvents": []}', "x.parquet")
 
