@@ -46,6 +46,16 @@ def kind_of(category: str) -> str:
     return KINDS.get(category.lower(), "other")
 
 
+_OF_VIEWERS = frozenset({"trace", ""})
+"""Categories of rows that are there for a viewer only: of kind `other`, and meant to be."""
+
+
+def is_known(category: str) -> bool:
+    """Whether a category of complete events is one that is told apart, or a viewer's."""
+    low = category.lower()
+    return low in KINDS or low in _OF_VIEWERS
+
+
 class Dtype(NamedTuple):
     """An element type: one name for all spellings, and its size."""
 
@@ -98,6 +108,7 @@ _NOT_TRANSFERS = re.compile(r"uniquencclid|^wait|^init$|^end$|coalescingmanager|
 _OPS: tuple[tuple[str, str], ...] = (
     # substring of the name without punctuation, in lower case; the first that fits decides
     ("reducescatter", "reduce_scatter"),
+    ("allreducebarrier", "barrier"),
     ("allreduce", "all_reduce"),
     ("allgather", "all_gather"),
     ("alltoall", "all_to_all"),

@@ -266,6 +266,20 @@ COLLECTIVES = Table(
     derived=True,
 )
 
+PROGRESS = Table(
+    "progress",
+    "how far a rank had come on a communicator when it was asked, by its own counts",
+    (
+        RANK,
+        Column("comm", TEXT, "", "communicator; null where only the group's number is known"),
+        Column("group_id", I64, "", "number of the group within the rank's process"),
+        Column("last_enqueued", I64, "", "sequence number that the host enqueued last"),
+        Column("last_started", I64, "", "sequence number that was last seen to start"),
+        Column("last_completed", I64, "", "sequence number that was last seen to complete"),
+        Column("source", TEXT, "", "kind of source"),
+    ),
+)
+
 TRANSFERS = Table(
     "transfers",
     "bytes on a link",
@@ -452,8 +466,8 @@ PROBLEMS = Table(
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
-        JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, TRANSFERS, ROUTING, COUNTERS, TOPOLOGY,
-        TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS,
+        JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
+        TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS,
     )
 }  # fmt: skip
 

@@ -23,7 +23,8 @@ PLAIN = [
 ]  # fmt: skip
 ARRAYS = [
     np.arange(6).reshape(2, 3), np.zeros((0, 3)), np.array([True, False]), np.array(5),
-    np.arange(6.0, dtype=">f4").reshape(2, 3).T, np.array([1], np.float16), np.array([2**63], np.uint64),
+    np.arange(6.0, dtype=">f4").reshape(2, 3).T,
+    np.array([1], np.float16), np.array([2**63], np.uint64),
 ]  # fmt: skip
 
 
