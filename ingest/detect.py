@@ -36,6 +36,10 @@ FORMATS: dict[str, Format] = {
     "kineto": Format("retime.ingest.kineto", "PyTorch Kineto Chrome JSON", "timeline"),
     "recorded": Format("retime.ingest.recorded", "recorded operations, Parquet", "timeline"),
     "nsys": Format("retime.ingest.nsys.report", "Nsight Systems export", "timeline", bundles=True),
+    "nsys-recipe": Format(
+        "retime.ingest.nsys.recipe", "Nsight Systems recipe tables", "timeline", bundles=True
+    ),
+    "nsys-stats": Format("retime.ingest.nsys.stats", "nsys stats GPU trace, CSV", "timeline"),
     "rocprof": Format(
         "retime.ingest.stacks.rocprof", "ROCm rocprofv3 JSON and CSV", "timeline", True
     ),
@@ -50,6 +54,20 @@ FORMATS: dict[str, Format] = {
     "flight-recorder": Format(
         "retime.ingest.flight_recorder", "PyTorch Flight Recorder dump, pickle or JSON", "one"
     ),
+    "megatron-router": Format(
+        "retime.ingest.moe.megatron", "Megatron-LM router trace, JSON lines", "one"
+    ),
+    "megatron-counts": Format(
+        "retime.ingest.moe.megatron_counts", "Megatron-LM tokens per expert, JSON lines", "one"
+    ),
+    "sglang-experts": Format("retime.ingest.moe.sglang", "SGLang expert distribution dump"),
+    "vllm-eplb": Format("retime.ingest.moe.vllm", "vLLM expert load, log or arrays"),
+    "deepep": Format("retime.ingest.moe.deepep", "DeepEP dispatch tensors"),
+    "eplb": Format("retime.ingest.moe.eplb", "EPLB weights and placement"),
+    "flame-moe": Format("retime.ingest.moe.flame", "FLAME-MoE routing trace, Parquet"),
+    "esft": Format("retime.ingest.moe.esft", "ESFT expert weight log"),
+    "olmoe": Format("retime.ingest.moe.olmoe", "OLMoE expert counts, pickle"),
+    "routing": Format("retime.ingest.moe.plain", "routing table, CSV, JSON lines or Parquet"),
 }
 """By name; asked in this order."""
 
