@@ -48,7 +48,7 @@ def tables_of(source: Source, rank: int | None) -> Iterator[Batch]:
         )
     c = Collector(source)
     c.odd(
-        "no_splits_or_peers",
+        "no_sequence_numbers",
         "the format has no sequence numbers and no splits, and converters guess a collective's "
         "kind: these rows cannot be matched over ranks by number",
         "info",

@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import UnusableInput
 from ..gunzip import BLOCK, stream_defect
-from ..jsontext import Broken, Unfinished, nested_end
+from ..jsontext import Broken, Unfinished
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -21,13 +21,19 @@ MAX_HEAD_BYTES = 1 << 20
 MAX_TAIL_BYTES = 1 << 16
 OVERLAP_BYTES = 1 << 16
 
-MAX_WASTED_BYTES = 96 << 20
-"""Bytes looked at for items that turned out to have no end, before the rest is given up."""
+MAX_DEPTH = 100
+MAX_TOKENS = 1 << 19
+"""Strings and brackets of one object; those of an operator on thousands of tensors are far less."""
+
+MAX_WASTED = 1 << 21
+"""Tokens looked at for objects that turned out to have no end, before the rest is given up."""
 
 _MEMBER = re.compile(
     rb'"(\w{1,40})"[ \t\r\n]*:[ \t\r\n]*("[^"\\]{0,200}"|-?\d{1,30}|true|false)(?=[ \t\r\n]*[,}])'
 )
 _BETWEEN = re.compile(rb"[ \t\r\n,]*")
+
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 
 OnOdd = Callable[..., None]
 
@@ -52,7 +58,7 @@ class Items:
         self._only = only
         self._buf = b""
         self._base = 0
-        self._wasted = 0
+        self._tokens = self._wasted = 0
         self.beside: dict[str, object] = {}
         self.closed = False
 
@@ -123,14 +129,14 @@ class Items:
                     at = end
                     continue
                 try:
-                    end = nested_end(self._buf, at, min(len(self._buf), at + MAX_ITEM_BYTES))
+                    end = self._end(at)
                 except Unfinished:
                     if len(self._buf) - at < MAX_ITEM_BYTES and self._more(at):
                         at = 0
                         continue
-                    self._wasted += len(self._buf) - at
+                    self._wasted += self._tokens
                 except Broken:
-                    self._wasted += 64
+                    self._wasted += self._tokens
             if end is not None:
                 node = self._read(at, end)
                 if node is not None:
@@ -141,6 +147,36 @@ class Items:
             if after is None:
                 return
             at = after
+
+    def _end(self, at: int) -> int:
+        """One past the `}` of the object at a place.
+
+        Raises Unfinished where the text ends before, Broken where it cannot be an object.
+        """
+        buf, depth, n = self._buf, 0, 0
+        stop = min(len(buf), at + MAX_ITEM_BYTES)
+        for m in _TOKEN.finditer(buf, at, stop):
+            n += 1
+            c = buf[m.start()]
+            if c == 0x22:
+                end = m.end()
+                if end == stop:
+                    break
+                # What follows tells a string from the gap between two strings.
+                if buf[end] not in b" ,:]}\r\n\t":
+                    self._tokens = n
+                    raise Broken
+            elif c in b"[{":
+                depth += 1
+            else:
+                depth -= 1
+                if not depth:
+                    return m.end()
+            if depth > MAX_DEPTH or n > MAX_TOKENS:
+                self._tokens = n
+                raise Broken
+        self._tokens = n
+        raise Unfinished
 
     def _quick(self, at: int) -> tuple[int, dict | None] | None:
         """The object at a place and its end, where it is sound and another one follows at once.
@@ -184,7 +220,7 @@ class Items:
         A broken object with nothing behind it is the end of a file that was cut.
         """
         broken = self._base + at
-        if self._wasted > MAX_WASTED_BYTES:
+        if self._wasted > MAX_WASTED:
             self._odd(
                 "gave_up", "too many nodes without an end: the rest is left out", "lost",
                 offset=broken,
