@@ -68,6 +68,9 @@ FORMATS: dict[str, Format] = {
     "esft": Format("retime.ingest.moe.esft", "ESFT expert weight log"),
     "olmoe": Format("retime.ingest.moe.olmoe", "OLMoE expert counts, pickle"),
     "routing": Format("retime.ingest.moe.plain", "routing table, CSV, JSON lines or Parquet"),
+    "nccl-profiler": Format(
+        "retime.ingest.nccl.profiler", "NCCL profiler plugin's JSON", "many", True
+    ),
 }
 """By name; asked in this order."""
 

@@ -47,7 +47,9 @@ _MARKS = (
 def looks_like(head: bytes, name: str) -> bool:
     """Whether a file is an export of a report, or a report that was not exported."""
     if head.startswith(SQLITE):
-        return any(m in head for m in _MARKS)
+        # The list of tables is anywhere in a large file: then the name has to do.
+        named = name.lower().endswith((".sqlite", ".sqlite.gz")) and b"rocpd_" not in head
+        return named or any(m in head for m in _MARKS)
     if head[:1] == b"{":
         return bool(_JSON_TABLE.match(head) or _OLD_JSON.match(head))
     return _is_report(head, name)

@@ -185,7 +185,7 @@ class Maker:
                        columns["grid_blocks"])  # fmt: skip
         elif table in (MEMCPY, MEMSET):
             columns["bytes"] = t["bytes"].combine_chunks()
-        yield from _events(columns)
+        yield from events(columns)
 
     def _keep(
         self, rank: Rank, names, category, ids, start, end, stream, at, launched, step, blocks
@@ -224,7 +224,7 @@ class Maker:
             host = np.where(at >= 0, rank.calls.start_ns[at], start[mine]) if len(
                 rank.calls.start_ns) else start[mine]  # fmt: skip
             rank.see(start[mine], end[mine])
-            yield from _events(
+            yield from events(
                 {
                     "rank": np.full(len(mine), rank.rank, np.int32),
                     "event_id": _ids(rank.rank, SYNC, row[mine]),
@@ -289,10 +289,11 @@ class Maker:
             }
             if correlation is not None:
                 columns["correlation"] = correlation.take(take)
-            yield from _events(columns)
+            yield from events(columns)
 
 
-def _events(columns: dict) -> Iterator[pa.RecordBatch]:
+def events(columns: dict) -> Iterator[pa.RecordBatch]:
+    """Batches of `events` from columns of one length."""
     made = {name: pa.array(v) if isinstance(v, np.ndarray) else v for name, v in columns.items()}
     for name, v in made.items():
         if isinstance(v, pa.DictionaryArray) and v.type != TEXT:
