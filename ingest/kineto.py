@@ -62,13 +62,18 @@ _MARKS = re.compile(
     rb'"(traceEvents|schemaVersion|deviceProperties|computeProperties|distributedInfo'
     rb'|baseTimeNanoseconds)"[ \t\r\n]*:'
 )
+_PROFILER_PLUGIN = re.compile(
+    rb'\[\s{0,64}\{"name": ?"[^"\\]{1,64}", ?"cat": ?"(?:GROUP|COLL|P2P|PROXY|NET|GPU|KERNEL_|CE_)'
+    rb'\w{0,8}", ?"ph": ?"[be]"'
+)
+"""How the arrays of NCCL's profiler plugin begin, which are no traces of Kineto."""
 
 
 def looks_like(head: bytes, name: str) -> bool:
     """Whether the first 64 KiB of a file are those of a Chrome-style trace."""
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] == b"[":
-        return b'"ph"' in text
+        return b'"ph"' in text and _PROFILER_PLUGIN.match(text) is None
     return text[:1] == b"{" and _MARKS.search(text) is not None
 
 

@@ -124,6 +124,11 @@ class Places:
                 rank=self._rank,
             )
 
+    @property
+    def largest(self) -> int:
+        """Ranks of the process's largest communicator, 0 where none has a size."""
+        return self._largest or 0
+
     def rank_of(self, comm: str, rank: int) -> int | None:
         """The global rank of what a rank of a communicator did; None where nobody knows."""
         if not self._several:
@@ -140,8 +145,11 @@ class Places:
             return None
         return peer if 0 <= peer < (self._largest or MAX_RANK) else None
 
-    def write(self, collector: Collector) -> list[int]:
-        """Adds the rows of `comms`; returns the global ranks in order."""
+    def write(self, collector: Collector, *, sizes_are_guesses: bool = False) -> list[int]:
+        """Adds the rows of `comms`; returns the global ranks in order.
+
+        Sizes that were only the lowest that they can be are not written.
+        """
         ranks: set[int] = set()
         for place in self.known.values():
             rank = self.rank_of(place.comm, place.rank)
@@ -155,7 +163,7 @@ class Places:
                 comm=place.comm,
                 name=place.name,
                 description=description,
-                size=place.size,
+                size=None if sizes_are_guesses else place.size,
                 dim=dim or "unknown",
                 dim_source="description" if dim else "none",
                 backend="nccl",
