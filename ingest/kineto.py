@@ -117,7 +117,7 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
         defect = stream_defect(stream)
         if defect is not None:
             found.append(Problem("damaged_compression", defect, "lost"))
-        problems = [*trace.header.problems, *found, *trace.tally.problems()]
+        problems = [*trace.header.problems, *found, *trace.tally.problems(), *trace.notes()]
         if problems:
             yield "problems", problem_batch(problems, source.name, trace.header.rank)
     finally:
@@ -401,6 +401,15 @@ class _Trace:
             mask = ~np.isin(ph, [ord(c) for c in "XiICstfM"])
             self.tally.add_rows("phase_not_stored", at[mask])
 
+    def notes(self) -> list[Problem]:
+        """What is said of the trace beside what is counted: categories that are not known."""
+        unknown = sorted(self.names.unknown_categories) if self.symbols is not None else []
+        if not unknown:
+            return []
+        some = ", ".join(c[:40] for c in unknown[:5])
+        what = f"categories of events that are not known ({some}): their rows have kind other"
+        return [Problem("category_unknown", what, "info", len(unknown))]
+
     def _host_steps(self) -> steps.HostSteps:
         kept = self.stepped.whole()
         found, twice = steps.host_steps(kept["number"], kept["start_ns"], kept["end_ns"])
@@ -499,7 +508,8 @@ class _Trace:
             by_role.setdefault(found.role, []).append(found.call)
         reader = collectives.Reader(self.symbols, comms, self.tally)
         kernels, device_calls = self.kernels.whole(), self.calls.whole()
-        old = by_role.get(_OLD_CALL, [])
+        xpu = by_role.get(_COLLECTIVE_COMM, [])
+        old = by_role.get(_OLD_CALL, []) + xpu
         parts = collectives.kernel_parts(
             kernels, device_calls, old, calls, step_at, reader, self.symbols
         )
@@ -509,8 +519,10 @@ class _Trace:
         api = by_role.get(_API_CALL, [])
         parts += collectives.host_parts(ran, api, "gloo", comms, step_at, self.tally)
         if not len(kernels["event_id"]):
-            on_host = by_role.get(_COLLECTIVE_COMM, [])
-            parts += collectives.host_parts(on_host, api, "xccl", comms, step_at, self.tally)
+            on_host = collectives.host_parts(xpu, api, "xccl", comms, step_at, self.tally)
+            collectives.tell_from_calls(on_host, xpu, device_calls, reader)
+            self.tally.add("xpu_no_ranks", count=sum(p.comm is None for p in on_host))
+            parts += on_host
         batch = collectives.collectives_batch(parts, self.rank, self.tally)
         if batch is not None:
             yield "collectives", batch

@@ -458,7 +458,7 @@ def host_parts(
             part.out_bytes = part.in_bytes
         elif op == "all_gather" and part.in_bytes is not None and size:
             part.out_bytes = part.in_bytes * size
-        if comm is None:
+        if comm is None and backend == "gloo":
             tally.add("comm_unknown")
         if api[i] is not None:
             _tell_api(part, api[i].args, members)  # type: ignore[union-attr]
@@ -466,6 +466,22 @@ def host_parts(
             part.record_function = as_int(api[i].args.get("Record function id"))  # type: ignore[union-attr]
         parts.append(part)
     return parts
+
+
+def tell_from_calls(parts: list[Part], ran: list[OldCall], calls: Rows, reader: Reader) -> None:
+    """Gives parts of host events what the `record_param_comms` call around each of them says."""
+    if not parts or not len(calls["event_id"]):
+        return
+    event = {c.event_id: c for c in ran}
+    mine = [event[p.event_id] for p in parts]
+    at = enclosing(
+        calls["start_ns"], calls["end_ns"], calls["thread"],
+        np.array([c.start_ns for c in mine]), np.array([c.thread for c in mine]),
+    )  # fmt: skip
+    said = reader.rows(calls)
+    for part, k in zip(parts, at.tolist(), strict=True):
+        if k >= 0 and (told := said[k]) is not None and told.op == part.op:
+            _tell(part, told)
 
 
 def _api_of(ran: list[OldCall], api_calls: list[OldCall]) -> list[OldCall | None]:

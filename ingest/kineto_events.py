@@ -101,12 +101,18 @@ class Names:
         self.symbols = symbols
         self.texts = SymbolTexts(symbols)
         self._categories: dict[str, int] = {}
-        self.kind = Lookup(symbols, lambda text: KIND[classify.kind_of(text)], KIND["other"])
+        self.unknown_categories: set[str] = set()
+        self.kind = Lookup(symbols, self._kind_code, KIND["other"])
         self.category = Lookup(symbols, self._category_code, -1)
 
     def category_code(self, category: str) -> int:
         """The code of a category among those of this file."""
         return self._categories.setdefault(category, len(self._categories))
+
+    def _kind_code(self, category: str) -> int:
+        if not classify.is_known(category):
+            self.unknown_categories.add(category)
+        return KIND[classify.kind_of(category)]
 
     def _category_code(self, name: str) -> int:
         return self.category_code(classify.category_of_kernel(name))

@@ -43,6 +43,12 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "a number of a collective (a size, a rank) that cannot be; null",
     ),
     "comm_unknown": ("info", "a collective without a process group in the trace; comm is null"),
+    "xpu_no_ranks": (
+        "warning",
+        "a collective of an XPU as its call on the host (xccl::...), without group, ranks, sizes "
+        "and sequence number: comm is null and the time is the host's (record_shapes=True in a "
+        "release with record_param_comms gives more)",
+    ),
     "calls_without_kernels": (
         "info",
         "calls of a device's collectives without their kernels: not participations",
