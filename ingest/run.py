@@ -251,13 +251,14 @@ def _already(
 
 def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
     """Raises RankClash for what can be told before parsing: against the job, then in the call."""
-    first: dict[tuple[str, int], Source] = {}
+    first: dict[int, Source] = {}
     for c in todo:
-        group = detect.clash_group(c.format)
-        if c.rank is None or group is None:
+        # Others that clash are refused one by one as they finish: what a job left behind may
+        # hold two dumps of a rank, and its timelines are no worse for that.
+        if c.rank is None or detect.clash_group(c.format) != "timeline":
             continue
         staging.check_clash(folder, c.source.name, c.format, [c.rank], present)
-        other = first.setdefault((group, c.rank), c.source)
+        other = first.setdefault(c.rank, c.source)
         if other is not c.source and (
             other.size_bytes != c.source.size_bytes or other.sha256 != c.source.sha256
         ):

@@ -123,3 +123,13 @@ def test_a_second_source_of_the_same_format(tmp_path, monkeypatch, traces, holds
     else:
         report = ingest(tmp_path / "w", str(paths[1]), job="j", format="a")
         assert report.sources[0].status == "new"
+
+
+def test_two_dumps_of_a_rank_in_one_call_leave_the_rest(tmp_path, monkeypatch, traces):
+    monkeypatch.setitem(detect.FORMATS, "fake", detect.Format("fake_trace", "", "one"))
+    for name, rank, salt in (("1", 5, 0), ("2", 5, 1), ("3", 6, 0)):
+        traces(tmp_path / "in" / f"{name}.fake", rank, salt=salt)
+    report = ingest(tmp_path / "w", str(tmp_path / "in"), job="j")
+    assert [s.status for s in report.sources] == ["new", "refused", "new"]
+    assert [p.code for p in report.sources[1].problems] == ["rank_clash"]
+    assert report.exit_code == 1
