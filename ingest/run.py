@@ -250,7 +250,7 @@ def _already(
 
 
 def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
-    """Raises RankClash for what can be told before parsing: against the job, then in the call."""
+    """Raises RankClash for timelines, as far as can be told before parsing."""
     first: dict[int, Source] = {}
     for c in todo:
         # Others that clash are refused one by one as they finish: what a job left behind may

@@ -124,7 +124,7 @@ def refused(warehouse, *args, **kwargs):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda p: p.write_text("hello"), "notes.txt: not a trace of a known format (fake)"),
+        (lambda p: p.write_text("hello"), "notes.txt: not a trace of a known format"),
         (lambda p: p.write_text(""), "notes.txt: the file is empty"),
         (lambda p: p.write_text(" \n "), "notes.txt: there is nothing but white space"),
         (lambda p: None, "notes.txt: no such file or folder"),
