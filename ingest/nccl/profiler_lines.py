@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ..texts import lines
@@ -19,7 +18,8 @@ _BARE = re.compile(r'(": ?)(\(nil\)|-?(?!true|false|null)[A-Za-z_]\w{0,63}|0[xX]
                    r"(?= ?[,}])")  # fmt: skip
 """2.28 to 2.29.2 print pointers and the names of types bare; a time may be `-nan`."""
 
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=str)
+# Fractions stay text: they have more digits than a float keeps, and may have any exponent.
+_DECODER = json.JSONDecoder(parse_float=str, parse_constant=str)
 
 
 def events(source: Source, on_odd: Callable[..., None]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -39,7 +39,10 @@ def _columns(line: bytes) -> list[str]:
 
 def looks_like(head: bytes, name: str) -> bool:
     """Whether a file's first line is the heading of one of the two tables."""
-    columns = _columns(head[:4096].split(b"\n", 1)[0])
+    return _known(_columns(head[:4096].split(b"\n", 1)[0]))
+
+
+def _known(columns: list[str]) -> bool:
     if tuple(columns[:5]) == _CURVE:
         return True
     return _TIME in columns and len(_CONFIGURATION.keys() & set(columns)) >= 6
@@ -66,6 +69,8 @@ def parse(
     for offset, line, _ in lines(source, collector.odd, 1 << 20):
         if not columns:
             columns = _columns(line)
+            if not _known(columns):
+                raise UnusableInput("its heading is none of vTrain's tables", path=source.name)
             continue
         cells = [c.strip() for c in line[:4096].decode("utf-8", "replace").split(",")]
         if cells == [""]:

@@ -94,6 +94,9 @@ def test_refusals(tmp_path):
     with pytest.raises(UnusableInput):
         read(path)
     source = next(iter(find_sources([str(path)], lambda *a, **k: None)))
+    path.write_text("x,y\n1,2\n")
+    with pytest.raises(UnusableInput):
+        list(vtrain.parse(source))
     with pytest.raises(UsageError):
         next(vtrain.parse(source, rank=0))
     for text in (b"a,b\n", b"", b"size(B)", b"\xff\xfe,\n", b"," * 65536):
