@@ -1,4 +1,4 @@
-"""Derived tables: jobs, ranks, comms and collectives over all sources of a job."""
+"""Derived tables: jobs, ranks, comms, collectives and transfers over all sources of a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .manifest import Generation, Manifest, Part, generation_id, generation_part
 from .schema import TABLES, Problem
 from .writer import ROW_GROUP_ROWS, PartWriter
 
-_ORDER = {"ranks": ("rank", "source"), "collectives": ("start_ns", "rank", "event_id")}
+_ORDER = {"ranks": ("rank", "source"), "collectives": ("start_ns", "rank", "event_id"),
+          "transfers": ("start_ns", "rank")}  # fmt: skip
 
 
 def derive(folder: Path) -> Generation | None:
@@ -46,21 +47,30 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
+    from . import transfers
+    from .joining import join
+    from .joining_ranks import one_a_rank, ranks_with_times
     from .matching import resolve
 
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {
         t: _rows(t, [job_folder / p.file for m in manifests for p in _parts(m, t)])
-        for t in ("collectives", "ranks", "comms", "steps")
+        for t in ("collectives", "ranks", "comms", "steps", "transfers")
     }
-    views["ranks"], twice = _one_row_a_rank(views["ranks"])
-    resolved = resolve(**views)
-    problems = [*_contradictions(manifests), *twice, *resolved.problems]
+    formats = [m.format for m in manifests for p in _parts(m, "ranks") for _ in range(p.rows)]
+    ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
+    joined = join(views["collectives"], ranks, views["comms"])
+    resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
+    moved, unmoved = transfers.derived(views["transfers"], joined, resolved.collectives)
+    problems = [
+        *_contradictions(manifests), *twice, *joined.problems, *unmoved, *resolved.problems,
+    ]  # fmt: skip
     tables = {
-        "jobs": pa.Table.from_batches([_job_row(manifests, views["ranks"], resolved.clocks)]),
+        "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
         "ranks": resolved.ranks,
         "comms": resolved.comms,
         "collectives": resolved.collectives,
+        "transfers": moved,
         "problems": pa.Table.from_batches([problem_rows(None, problems)]),
     }
     generation = generation_id(manifests)
@@ -104,17 +114,6 @@ def _rows(table: str, paths: list[Path]) -> pa.Table:
     if not read:
         return schema.empty_table()
     return pa.concat_tables(read).unify_dictionaries().combine_chunks()
-
-
-def _one_row_a_rank(ranks: pa.Table) -> tuple[pa.Table, list[Problem]]:
-    """The first row of each rank: a second one would double whatever is joined to it."""
-    at = ranks["rank"].to_numpy()
-    _, first = np.unique(at, return_index=True)
-    if len(first) == len(at):
-        return ranks, []
-    spare = np.delete(np.arange(len(at)), first)
-    told = f"rank {at[spare[0]]} is described more than once; the first description counts"
-    return ranks.take(np.sort(first)), [Problem("rank_twice", told, count=len(spare))]
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from .schema import TABLES
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
 
-DERIVATION = 1
+DERIVATION = 2
 """Raised whenever the same sources would give other derived tables."""
 
 MAX_MANIFEST_BYTES = 64 << 20

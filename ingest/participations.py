@@ -97,6 +97,15 @@ def codes(column: pa.ChunkedArray, names: list[str] | None = None) -> tuple[np.n
     return table[index.to_numpy(zero_copy_only=False)], known
 
 
+def texts(code: np.ndarray, words: list[str]) -> pa.Array:
+    """The text column of codes (-1 null); the reverse of `codes`. Words may repeat."""
+    place = {w: i for i, w in enumerate(dict.fromkeys(words))}
+    index = np.array([place[w] for w in words] + [-1], dtype=np.int32)[code]
+    return pa.DictionaryArray.from_arrays(
+        pa.array(index, mask=index < 0), pa.array(list(place), pa.string())
+    )
+
+
 def timed_rows(table: pa.Table) -> np.ndarray:
     """bool[rows]: has a start and an end that tell when the operation ran.
 

@@ -3,8 +3,9 @@
 import polars as pl
 import pyarrow as pa
 import pytest
-from retime.ingest import derive, staging
+from retime.ingest import staging
 from retime.ingest.errors import UsageError
+from retime.ingest.joining_ranks import one_a_rank
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
 from retime.ingest.warehouse import Warehouse
@@ -59,9 +60,9 @@ def test_a_rank_described_twice_keeps_its_first_row():
     described = TABLES["ranks"].batch(
         {"rank": [2, 0, 2, 2], "source": ["a", "b", "c", "d"], "world_size": [4, 4, 4, 4]}
     )
-    kept, problems = derive._one_row_a_rank(pa.Table.from_batches([described]))
+    kept, problems = one_a_rank(pa.Table.from_batches([described]), ["kineto"] * 4, set())
     assert kept.select(["rank", "source"]).to_pylist() == [
-        {"rank": 2, "source": "a"},
         {"rank": 0, "source": "b"},
+        {"rank": 2, "source": "a"},
     ]
     assert [(p.code, p.count) for p in problems] == [("rank_twice", 2)]
