@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 _MARK = b" NCCL "
@@ -37,8 +38,15 @@ def messages(line: bytes) -> list[Message]:
     Launchers prefix lines, and lines of several writers run together: a message ends where the
     next one's host begins. What has the mark but no header before it is left out.
     """
-    found: list[tuple[int, int, Writer, str]] = []
     at, floor = line.find(_MARK), 0
+    if at >= 0 and line.startswith(b"INFO ", at + 6) and line.find(_MARK, at + 6) < 0:
+        # Nearly every line: one message.
+        low = max(0, at - _HEADER_BYTES)
+        header = _header(line[low:at])
+        if header is None:
+            return []
+        return [Message(low + header[0], header[1], "INFO", line[at + 11 :])]
+    found: list[tuple[int, int, Writer, str]] = []
     while at >= 0:
         text = at + len(_MARK)
         level = next((word for word in _LEVELS if line.startswith(word, text)), None)
@@ -58,29 +66,33 @@ def messages(line: bytes) -> list[Message]:
     ]
 
 
+@lru_cache(maxsize=1 << 14)
 def _header(before: bytes) -> tuple[int, Writer] | None:
     """(where the host begins, writer) of the text before a mark; None where it is no header."""
-    words = before.rsplit(b" ", 2)
-    device = None
-    if (number := _bracketed(words[-1])) is not None and len(words) > 1:
-        device, address = number, words[-2]
-        start = len(before) - len(words[-1]) - 1 - len(address)
-    elif len(words) == 3 and (number := _bracketed(words[-2])) is not None:
-        # A warning's source line stands between the device and the mark.
-        device = number
-        address = words[0].rsplit(b" ", 1)[-1]
-        start = len(words[0]) - len(address)
-    else:
-        address = words[-1]
-        start = len(before) - len(address)
-    parts = address.rsplit(b":", 2)
+    before, blank, last = before.rpartition(b" ")
+    device, found = None, _address(last)
+    # A warning's source line, or a trace's time and function, may stand after the device.
+    for _ in range(3):
+        if found is not None or device is not None:
+            break
+        device = _bracketed(last)
+        before, blank, last = before.rpartition(b" ")
+        if device is not None:
+            found = _address(last)
+    if found is None:
+        return None
+    host, pid, tid = found
+    start = len(before) + len(blank) + last.rindex(host + b":" + pid)
+    return start, Writer(host.decode("ascii"), int(pid), int(tid), device)
+
+
+def _address(word: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """(host, pid, tid) at the end of a word."""
+    parts = word.rsplit(b":", 2)
     if len(parts) != 3 or not (_short(parts[1]) and _short(parts[2])):
         return None
     host = parts[0][len(parts[0].rstrip(_HOST_CHARS)) :].lstrip(b"-.")[-255:]
-    if not host:
-        return None
-    start += len(parts[0]) - len(host)
-    return start, Writer(host.decode("ascii"), int(parts[1]), int(parts[2]), device)
+    return (host, parts[1], parts[2]) if host else None
 
 
 def _bracketed(word: bytes) -> int | None:

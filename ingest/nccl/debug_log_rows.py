@@ -45,8 +45,12 @@ def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Record
         if table is not None:
             table.feed(line.decode("utf-8", "replace"), offset)
         if b" NCCL " in line:
-            for message in messages(line):
+            found_here = messages(line)
+            for message in found_here:
                 reader.take(message, offset + message.start)
+            if not found_here and b" NCCL INFO " in line:
+                c.odd("no_header", "lines of the library without the process that wrote them; "
+                      "left out", "warning", offset=offset)  # fmt: skip
             yield from c.full()
     reader.finish()
     if table is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 from typing import NamedTuple
 
 from ..classify import op_of_collective_name
@@ -166,6 +167,11 @@ def of_comm(text: bytes) -> bytes | None:
     return m[1] if m else None
 
 
+@lru_cache(maxsize=1 << 10)
+def _op(name: bytes) -> str | None:
+    return op_of_collective_name(name.decode())
+
+
 def collective(text: bytes, place: int | None = None) -> Collective | None:
     """The call of a line of the subsystem COLL; None where it is cut or another line.
 
@@ -176,7 +182,7 @@ def collective(text: bytes, place: int | None = None) -> Collective | None:
     m = _COLLECTIVE.search(text[:_TEXT_BYTES])
     if m is None:
         return None
-    op = op_of_collective_name(m[1].decode()) or "unknown"
+    op = _op(m[1]) or "unknown"
     code, size = int(m[3]), int(m[6])
     dtype, itemsize = DTYPES[code] if code < len(DTYPES) else (None, None)
     root: int | None = int(m[4])
@@ -227,7 +233,7 @@ def choice(text: bytes) -> Choice | None:
     m = _TUNING.search(text[:_TEXT_BYTES])
     if m is None:
         return None
-    op = op_of_collective_name(m[1].decode()) if m[1] else None
+    op = _op(m[1]) if m[1] else None
     channels = int(m[7]) - int(m[6]) + 1 if m[7] is not None else None
     if channels is not None and channels < 1:
         channels = None

@@ -64,12 +64,14 @@ PAIR = init(0, 2, pid=10, pointer="0xa") + init(1, 2, pid=20, pointer="0xb")
         (b"[default3]:h:1:2 [0] NCCL INFO a", Writer("h", 1, 2, 0), "INFO", b"a"),
         (b"[2025-06-12 16:57:52] h:1:2 [0] misc/nvml.cc:74 NCCL WARN bad",
          Writer("h", 1, 2, 0), "WARN", b"bad"),
-        (b"h:1:2 NCCL CALL ncclAllReduce(0x1)", Writer("h", 1, 2, None), "CALL",
+        (b"h:1:2 [7] 12.5 ncclInit:88 NCCL TRACE deep", Writer("h", 1, 2, 7), "TRACE", b"deep"),
+        (b"[3] h:1:2 NCCL CALL ncclAllReduce(0x1)", Writer("h", 1, 2, None), "CALL",
          b"ncclAllReduce(0x1)"),
     ],
 )  # fmt: skip
 def test_a_message_is_found_behind_any_prefix(line, writer, level, text):
     assert [m[1:] for m in messages(line)] == [(writer, level, text)]
+    assert line[messages(line)[0].start :].startswith(writer.host.encode() + b":")
 
 
 def test_messages_that_ran_together_are_told_apart():
@@ -367,12 +369,14 @@ def test_warnings_cut_lines_and_the_rest_are_told(tmp_path):
         "n0:10:11 [0] NCCL INFO cudaDriverVersion 12020\n"
         "n0:10:11 [0] NCCL INFO Connected all rings\n"
         "n0:20:21 [0] NCCL INFO Connected all rings\n"
+        "who was it? NCCL INFO Connected all trees\n"
     )
     odd = read(tmp_path, text)["odd"]
     assert (odd["nccl_warning"]["count"], odd["nccl_warning"]["severity"]) == (2, "warning")
     assert "Call to ibv failed" in odd["nccl_warning"]["message"]
     assert (odd["cut_line"]["count"], odd["cut_line"]["severity"]) == (2, "lost")
     assert odd["other_lines"]["count"] == 3
+    assert odd["no_header"]["count"] == 1
     assert "'Connected all rings' 2, 'cudaDriverVersion N' 1" in odd["other_lines"]["message"]
 
 
