@@ -144,9 +144,9 @@ class _Trace:
         if n.name.startswith(INIT):
             self._learn(n.inputs, offset)
         op = self._op(n)
-        size = integer(attrs.get("comm_size"))
+        size = _size(attrs.get("comm_size"))
         comm = self._comm(attrs.get("pg_name")) if n.type in (SEND, RECV, COLLECTIVE) else None
-        moved = size if size is not None else integer(attrs.get("tensor_size"))
+        moved = size if size is not None else _size(attrs.get("tensor_size"))
         thread = integer(attrs.get("tid"))
         dur_ns = n.dur_us * 1000 or None
         self.c.add(
@@ -224,6 +224,11 @@ class _Trace:
             record_function=integer(n.attrs.get("rf_id")) or None,
             source="chakra",
         )
+
+
+def _size(value: object) -> int | None:
+    number = integer(value)
+    return number if number is not None and number >= 0 else None
 
 
 def _on_host(n: Node) -> bool:
