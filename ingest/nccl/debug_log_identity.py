@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from ..errors import UsageError
+from ..schema import MAX_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,13 +68,15 @@ def identify(found: Survey, rank: int | None, c: Collector) -> dict[str, Members
     `rank` is the global rank the user gave. Raises UsageError where it is given and the log has
     several processes.
     """
+    if rank is not None and rank > MAX_RANK:
+        raise UsageError(f"{c.source.name}: a rank is at most {MAX_RANK}, not {rank}")
     if rank is not None and len(found.processes) > 1:
         raise UsageError(
             f"{c.source.name}: the log has {len(found.processes)} processes, which name their "
             "ranks; drop --rank"
         )
     _hash_children(found)
-    rounds = _rank_processes(found, rank, c)
+    rounds, by_place = _rank_processes(found, rank, c)
     _name_comms(found, rounds, c)
     world = max((comm.size for comm in found.comms), default=0)
     members: dict[str, Members] = {}
@@ -82,10 +85,12 @@ def identify(found: Survey, rank: int | None, c: Collector) -> dict[str, Members
         if comm.process.rank is not None:
             known.by_place.setdefault(comm.place, comm.process.rank)
     for known in members.values():
-        known.is_world = known.size == world and all(
-            place == global_rank for place, global_rank in known.by_place.items()
+        known.is_world = (
+            by_place
+            and known.size == world
+            and bool(known.by_place)
+            and all(place == number for place, number in known.by_place.items())
         )
-        known.is_world &= bool(known.by_place)
     _local_ranks(found.processes.values())
     return members
 
@@ -102,10 +107,11 @@ def _hash_children(found: Survey) -> None:
             comm.hash_ = child_hash(parent.hash_, comm.child_count, comm.color)
 
 
-def _rank_processes(found: Survey, rank: int | None, c: Collector) -> dict[int, int]:
+def _rank_processes(found: Survey, rank: int | None, c: Collector) -> tuple[dict[int, int], bool]:
     """Global ranks from the places in the largest communicators.
 
-    Returns which run of the job a process (by `id`) belongs to, 0 but for restarts.
+    Returns which run of the job a process (by `id`) belongs to, 0 but for restarts, and whether
+    the ranks are the places.
     """
     world = max((comm.size for comm in found.comms), default=0)
     firsts: list[Comm] = []
@@ -119,13 +125,26 @@ def _rank_processes(found: Survey, rank: int | None, c: Collector) -> dict[int, 
     if rank is not None:
         for process in found.processes.values():
             process.rank = rank
-        return {}
+        return {}, False
     rounds: dict[int, int] = {}
     seen: Counter[int] = Counter()
     for comm in sorted(firsts, key=lambda k: k.begun):
         rounds[id(comm.process)] = seen[comm.place]
         seen[comm.place] += 1
     if not _one_after_another(firsts, rounds):
+        labels = {p.label for p in found.processes.values()}
+        usable = all(label is not None and label <= MAX_RANK for label in labels)
+        if usable and len(labels) == len(found.processes):
+            for process in found.processes.values():
+                process.rank = process.label
+            c.odd(
+                "rank_from_launcher",
+                f"no communicator holds all ranks (the largest have {world}): global ranks are "
+                "the task numbers that the launcher put before the lines",
+                "warning",
+                count=len(labels),
+            )
+            return rounds, False
         c.odd(
             "rank_unknown",
             f"several communicators of {world} ranks side by side and none of all: the processes' "
@@ -134,7 +153,7 @@ def _rank_processes(found: Survey, rank: int | None, c: Collector) -> dict[int, 
             "warning",
             count=len(found.processes),
         )
-        return rounds
+        return rounds, False
     if max(seen.values(), default=0) > 1:
         c.odd(
             "restarted",
@@ -158,7 +177,7 @@ def _rank_processes(found: Survey, rank: int | None, c: Collector) -> dict[int, 
             "warning",
             count=len(small),
         )
-    return rounds
+    return rounds, True
 
 
 def _one_after_another(firsts: Iterable[Comm], rounds: dict[int, int]) -> bool:

@@ -37,6 +37,11 @@ _DEVICE = re.compile(
     rb"\[[^\]]{0,64}\] ?(.{1,100})"
 )
 
+_LABEL = re.compile(
+    rb" {0,8}(\d{1,7}): |\[\d{1,6},(\d{1,7})\]<std(?:out|err)>: ?|\[rank(\d{1,7})\]: ?"
+)
+"""What `srun -l`, `mpirun --tag-output` and PyTorch put before a task's lines: its number."""
+
 _MOST_COMMS = 1_000_000
 _MOST_DEVICES = 1 << 16
 _TEXT_BYTES = 1200
@@ -68,7 +73,10 @@ class Comm:
 
 @dataclass(eq=False, slots=True)
 class Process:
-    """One device of one process; `rank` is global and None where unknown."""
+    """One device of one process; `rank` is global and None where unknown.
+
+    `label` is the task number that a launcher put before its lines.
+    """
 
     host: str
     pid: int
@@ -77,6 +85,7 @@ class Process:
     rank: int | None = None
     local_rank: int | None = None
     device_name: str | None = None
+    label: int | None = None
 
 
 class Survey:
@@ -141,7 +150,10 @@ def survey(source: Source, c: Collector) -> Survey:
         ):
             continue
         for message in messages(line):
+            n_comms = len(found.comms)
             _take(found, message, offset + message.start, c)
+            if len(found.comms) > n_comms and (m := _LABEL.fullmatch(line[: message.start])):
+                found.comms[-1].process.label = int(m[1] or m[2] or m[3])
     for (host, pid, device), name in found.device_names.items():
         process = found.processes.get((host, pid, device))
         if process is not None:

@@ -332,6 +332,22 @@ def test_groups_side_by_side_tell_no_global_rank(tmp_path):
     assert rows["odd"]["rank_unknown"]["count"] == 4
 
 
+@pytest.mark.parametrize("label", [" {}: ", "[1,{}]<stdout>:", "[rank{}]: "])
+def test_groups_side_by_side_take_the_launchers_task_numbers(tmp_path, label):
+    text = ""
+    for r in range(2):
+        for g in range(2):
+            both = init(r, 2, pid=10 + 2 * g + r, dev=2 * g + r, pointer="0xa",
+                        more=f"commId 0x{g + 5}")  # fmt: skip
+            text += "".join(label.format(2 * r + g) + line + "\n" for line in both.splitlines())
+    rows = read(tmp_path, text)
+    assert [(r["rank"], r["pid"]) for r in rows["ranks"]] == [(0, 10), (1, 12), (2, 11), (3, 13)]
+    assert [(r["comm"], r["ranks"]) for r in rows["comms"]] == [
+        ("nccl-0000000000000005", [0, 2]), ("nccl-0000000000000006", [1, 3])
+    ]  # fmt: skip
+    assert rows["odd"]["rank_from_launcher"]["count"] == 4
+
+
 def test_the_rank_given_is_that_of_the_only_process(tmp_path):
     text = init(1, 2, pid=10, pointer="0xa") + call("AllReduce", 1, 10, "0xa")
     assert [r["rank"] for r in read(tmp_path, text, rank=7)["collectives"]] == [7]
