@@ -58,7 +58,7 @@ class Items:
         self._only = only
         self._buf = b""
         self._base = 0
-        self._tokens = self._wasted = 0
+        self._tokens = self._wasted = self._hopeless = 0
         self.beside: dict[str, object] = {}
         self.closed = False
 
@@ -83,8 +83,9 @@ class Items:
         while got < want and (block := self._stream.read(min(BLOCK, want - got))):
             parts.append(block)
             got += len(block)
-        self._base += keep
-        self._buf = b"".join(parts)
+        if got:
+            self._base += keep
+            self._buf = b"".join(parts)
         return got > 0
 
     def _array(self) -> int:
@@ -143,7 +144,7 @@ class Items:
                     yield self._base + at, node
                 at = end
                 continue
-            after = self._next(at)
+            after = self._next(at, self._hopeless if c == 0x7B else at + 1)
             if after is None:
                 return
             at = after
@@ -151,8 +152,10 @@ class Items:
     def _end(self, at: int) -> int:
         """One past the `}` of the object at a place.
 
-        Raises Unfinished where the text ends before, Broken where it cannot be an object.
+        Raises Unfinished where the text ends before, Broken where it cannot be an object; what
+        stands before `self._hopeless` is no object's beginning then.
         """
+        self._hopeless = at + 1
         buf, depth, n = self._buf, 0, 0
         stop = min(len(buf), at + MAX_ITEM_BYTES)
         for m in _TOKEN.finditer(buf, at, stop):
@@ -173,6 +176,8 @@ class Items:
                 if not depth:
                     return m.end()
             if depth > MAX_DEPTH or n > MAX_TOKENS:
+                if depth > MAX_DEPTH:
+                    self._hopeless = m.start()
                 self._tokens = n
                 raise Broken
         self._tokens = n
@@ -214,8 +219,8 @@ class Items:
             )  # fmt: skip
         return node if isinstance(node, dict) else None
 
-    def _next(self, at: int) -> int | None:
-        """Where the next object begins after a broken one; None where there is none.
+    def _next(self, at: int, after: int) -> int | None:
+        """Where an object begins, at or behind `after`, past a broken one; None where none does.
 
         A broken object with nothing behind it is the end of a file that was cut.
         """
@@ -226,7 +231,7 @@ class Items:
                 offset=broken,
             )  # fmt: skip
             return None
-        at += 1
+        at = after
         while True:
             found = self._starts.search(self._buf, at)
             if found is not None:

@@ -66,8 +66,14 @@ def simple(data):
     return f[1], f[2].decode(), f[3], deps, f.get(7, 0), attrs
 
 
-def test_a_converted_trace(read, codes, retime_traces):
+@pytest.fixture(scope="module")
+def converted(read, retime_traces):
     (tables,) = read(retime_traces / ET, "chakra").values()
+    return tables
+
+
+def test_a_converted_trace(converted, codes, retime_traces):
+    tables = converted
     want = [simple(m) for m in list(messages(member(retime_traces / ET, "chakra.0.et")))[1:]]
     rows = tables["graph_nodes"]
     assert len(rows) == len(want) == 3664
@@ -92,9 +98,8 @@ def test_a_converted_trace(read, codes, retime_traces):
     assert codes(tables) == {"no_sequence_numbers": 1}
 
 
-def test_the_feeders_json_has_the_same_nodes(read, retime_traces):
-    tables = read(retime_traces / JSON, "chakra")
-    (et,) = read(retime_traces / ET).values()
+def test_the_feeders_json_has_the_same_nodes(read, converted, retime_traces):
+    tables, et = read(retime_traces / JSON, "chakra"), converted
     same = ("node_id", "name", "kind", "data_deps", "dur_ns")
     big = tables["chakra.0.json"]
     got = {r["node_id"]: tuple(r[k] if k != "data_deps" else r[k] or [] for k in same) for r in
@@ -185,8 +190,8 @@ def test_nodes_of_all_kinds(trace):
     rows = tables["graph_nodes"]
     assert [some(r, "node_id", "kind", "bytes", "op") for r in rows] == [
         (0, "metadata", None, None), (1, "collective", 4096, "all_reduce"),
-        (2, "send", 512, "send"), (4, "recv", 256, "recv"), (5, "send", None, None), (6, "compute", 77, None),
-        (7, "memory", 99, None), (8, "collective", None, "unknown"),
+        (2, "send", 512, "send"), (4, "recv", 256, "recv"), (5, "send", None, None),
+        (6, "compute", 77, None), (7, "memory", 99, None), (8, "collective", None, "unknown"),
     ]  # fmt: skip
     assert some(rows[1], "ctrl_deps", "start_ns", "dur_ns") == ([300, 2], 7000, 12_000)
     assert rows[2]["data_deps"] == [1, 0]
