@@ -362,17 +362,22 @@ def readable_manifests(job_folder: Path) -> tuple[list[Manifest], list[BadManife
 def _one_source_each(
     job_folder: Path, good: list[Manifest], bad: list[BadManifest]
 ) -> tuple[list[Manifest], list[BadManifest]]:
-    """Leaves out a source with a rank that an earlier one has: its rows would count twice."""
-    owners: dict[int, Manifest] = {}
+    """Leaves out a source with a rank that an earlier one has: its rows would count twice.
+
+    Sources that do not exclude each other (`detect.clash_group`) all stay.
+    """
+    owners: dict[tuple[str, int], Manifest] = {}
     kept: list[Manifest] = []
     for m in sorted(good, key=lambda m: (m.created_at_ns, m.id)):
-        rank = next((r for r in m.ranks if r in owners), None)
-        if rank is None:
+        group = clash_group(m.format)
+        mine = [] if group is None else [(group, r) for r in m.ranks]
+        taken = next((key for key in mine if key in owners), None)
+        if taken is None:
             kept.append(m)
-            owners |= dict.fromkeys(m.ranks, m)
+            owners |= dict.fromkeys(mine, m)
             continue
         path = job_folder / MANIFESTS / source_manifest_name(m.id)
-        what = f"{m.name} has rank {rank} as {owners[rank].name} has, so the later is left out"
+        what = f"{m.name} has rank {taken[1]} as {owners[taken].name} has, so the later is left out"
         bad.append(BadManifest(path, what))
     return sorted(kept, key=lambda m: m.id), bad
 
