@@ -17,18 +17,18 @@ from .participations import code
 
 FEW_MOMENTS, FEW_DURATIONS, FEW_SIZES, FEW_KNOWN = 5, 8, 16, 3
 """Pairs that each kind of evidence takes at least."""
-MANY = 16
-"""Pairs that it takes where no other shift is there to compare with."""
-WORST_SPREAD_NS, STRICT_SPREAD_NS, FLOOR_NS = 200_000.0, 5_000.0, 2_000.0
-"""Distance of moments from their constant, on average: at most; where nothing rivals; least."""
-WORST_RATIO, STRICT_RATIO, FLOOR_RATIO = 0.2, 0.02, 0.005
+WORST_SPREAD_NS, FLOOR_NS = 200_000.0, 2_000.0
+"""Distance of moments from their constant, on average: at most; what is not told from none."""
+WORST_RATIO, FLOOR_RATIO = 0.2, 0.005
 """The same for the natural logarithm of durations' ratios."""
 RIVAL = 4.0
-"""A shift wins only if every other is this many times worse."""
+"""A shift wins only if every other is this many times worse, and so is the next step."""
 CLIP_NS, CLIP_RATIO = 5_000_000.0, 2.0
 SIDEWAYS = (-3, -2, -1, 1, 2, 3)
 """Operations that one source may have lost, without a word, near the end of the other's."""
 PROBES = 48
+MOST_REPEATS, MOST_LAG = 20_000, 1024
+"""Operations, and how much later, among which a source's own repetition is looked for."""
 MOST_WORK = 100_000_000
 """Pairs that are looked at; lanes with more shifts than that are not told apart."""
 MOST_KINDS = 4_000_000
@@ -66,7 +66,6 @@ class Channel(NamedTuple):
     moments: bool
     few: int
     floor: float
-    strict: float
     worst: float
     clip: float
 
@@ -146,7 +145,7 @@ def _channels(view: View, a: Lane, b: Lane, offset_ns: int | None) -> list[Chann
                 (moment[b.rows] - second).astype(np.float64),
                 there[a.rows], there[b.rows], first - second,
                 None if fixed is None else float(fixed - (first - second)),
-                True, few, FLOOR_NS, STRICT_SPREAD_NS, WORST_SPREAD_NS, CLIP_NS,
+                True, few, FLOOR_NS, WORST_SPREAD_NS, CLIP_NS,
             )
         )  # fmt: skip
     took = view.duration
@@ -154,7 +153,7 @@ def _channels(view: View, a: Lane, b: Lane, offset_ns: int | None) -> list[Chann
     out.append(
         Channel(
             log[a.rows], log[b.rows], took[a.rows] > 0, took[b.rows] > 0, 0, 0.0,
-            False, FEW_DURATIONS, FLOOR_RATIO, STRICT_RATIO, WORST_RATIO, CLIP_RATIO,
+            False, FEW_DURATIONS, FLOOR_RATIO, WORST_RATIO, CLIP_RATIO,
         )
     )  # fmt: skip
     return [c for c in out if c.has_a.any() and c.has_b.any()]
@@ -266,26 +265,50 @@ def _decide(table: _Table, channel: Channel, shifts: np.ndarray, overlap: np.nda
     if (score.distance[rivals] < RIVAL * distance).any():
         return "open"
     sure = channel.moments and channel.constant is not None
-    compared = int((rivals & (2 * score.n >= score.n[best])).sum())
-    if not sure and compared < 2:
-        # another step alone, of the same program, would fit about as well
-        if distance > channel.strict or score.n[best] < MANY:
-            return "open"
-        if not channel.moments and not _telling(table, channel, int(shifts[best]), distance):
-            return "open"
+    if not sure and not _telling(table, channel, int(shifts[best])):
+        return "open"
     return int(shifts[best])
 
 
-def _telling(table: _Table, channel: Channel, shift: int, distance: float) -> bool:
-    """Whether durations of like operations differ far more than those of the pairs."""
+def _telling(table: _Table, channel: Channel, shift: int) -> bool:
+    """Whether pairs agree far better than two steps of the same program do.
+
+    Else another step would fit about as well, and the one seen by the other source may be that.
+    """
     i, j = table.pairs(shift)
     both = channel.has_a[i] & channel.has_b[j]
     i, j = i[both], j[both]
-    kind = table.kind_a[i]
-    order = np.lexsort((i, kind))
-    like = kind[order][1:] == kind[order][:-1]
-    gap = channel.off(i[order][1:], j[order][:-1], 0.0)[like]
-    return len(gap) >= FEW_DURATIONS and float(np.median(gap)) >= 2 * RIVAL * distance
+    step_a, step_b = table.view.step[table.a.rows[i]], table.view.step[table.b.rows[j]]
+    several = max(len(np.unique(s[s >= 0])) for s in (step_a, step_b)) > 1
+    if not several and len(table.a.rows) < 2 * len(i):
+        return False
+    apart = channel.a[i] - channel.b[j]
+    pairs = float(np.median(np.abs(np.diff(apart) if channel.moments else apart)))
+    steps = [
+        _repeats(channel, values[there], kind[there])
+        for values, there, kind in (
+            (channel.a, channel.has_a, table.kind_a),
+            (channel.b, channel.has_b, table.kind_b),
+        )
+    ]
+    return RIVAL * max(pairs, channel.floor) <= min(steps) < np.inf
+
+
+def _repeats(channel: Channel, values: np.ndarray, kind: np.ndarray) -> float:
+    """How well a source's operations agree with its own some operations later, at best.
+
+    Durations, or the time since the operation before; the median over like operations. Infinite
+    where nothing repeats.
+    """
+    values, kind = values[:MOST_REPEATS], kind[:MOST_REPEATS]
+    if channel.moments:
+        values = np.diff(values)
+    best = np.inf
+    for k in range(1, min(len(values) - FEW_DURATIONS, MOST_LAG) + 1):
+        like = kind[len(kind) - len(values) + k :] == kind[len(kind) - len(values) : -k]
+        if like.sum() >= max(FEW_DURATIONS, 0.9 * len(like)):
+            best = min(best, float(np.median(np.abs(values[k:] - values[:-k])[like])))
+    return best
 
 
 def _pairs(table: _Table, channel: Channel | None, shift: int) -> Laid:
