@@ -32,6 +32,8 @@ _TABLE_FILE = re.compile(
     r"OSRT_\w+|CU(DA|DNN|BLAS)_\w+|SCHED_EVENTS|COMPOSITE_EVENTS|SAMPLING_CALLCHAINS|"
     r"NCCL_GPU_OPERATIONS\w*|NCCL_API|EXPORT_META_DATA)\.(parquet|arrows?|feather|ipc)"
 )
+_EXPORT_FOLDER = re.compile(r"(?:.*[/!])?[^/!]*_(?:pqt|arw)dir", re.S)
+_ANY_TABLE_FILE = re.compile(r"\w{1,100}\.(parquet|arrows?|feather|ipc)")
 _JSON_TABLE = re.compile(
     rb'^\s*\{[^\n]{0,4000}?"table"\s*:\s*"(StringIds|CUPTI_ACTIVITY_|NVTX_|TARGET_INFO_|META_DATA_|'
     rb"ANALYSIS_|PROCESSES|ThreadNames|ProcessStreams|ENUM_|DIAGNOSTIC_EVENT|GPU_METRICS|NET_|NIC_|"
@@ -62,9 +64,15 @@ def _is_report(head: bytes, name: str) -> bool:
 def bundle_of(path: str) -> str | None:
     """The folder of a table's own file (`x_pqtdir/StringIds.parquet`); None for other files."""
     cut = max(path.rfind("/"), path.rfind("!"))
-    if cut < 0 or not _TABLE_FILE.fullmatch(path[cut + 1 :]):
+    if cut < 0:
         return None
-    return path[:cut]
+    folder, file = path[:cut], path[cut + 1 :]
+    # The exporter names its folders x_pqtdir and x_arwdir: all tables in one are the report's.
+    if _TABLE_FILE.fullmatch(file) or (
+        _EXPORT_FOLDER.fullmatch(folder) and _ANY_TABLE_FILE.fullmatch(file)
+    ):
+        return folder
+    return None
 
 
 def peek_rank(source: Source) -> int | None:

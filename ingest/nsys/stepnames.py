@@ -9,8 +9,8 @@ import numpy as np
 MOST_NAME = 80
 
 _NUMBERED = re.compile(
-    r"(?:(?:train|training|global|main|model)[ _:./-]{1,3})?"
-    r"(profilerstep|train_?step|training_?step|step|iteration|iter)"
+    r"(?:(?:train|training|global|main|model)[ _:./-]{0,3})?"
+    r"(profilerstep|step|iteration|iter)"
     r"[ #:_=\[(-]{0,3}(\d{1,15})[\])]?"
 )
 _BARE = re.compile(r"(?:train|training|global)?[ _:./-]?(step|iteration)")
