@@ -226,6 +226,10 @@ class Job:
 
         return frames.problems(self.con)
 
+    def hangs(self) -> pl.DataFrame:
+        """One row a collective that was under way: who had completed, entered, never entered it."""
+        return self._rows("hangs", "enqueued_ns, comm, seq")
+
     def late_ranks(self) -> pl.DataFrame:
         """One row a rank: how often it was last, and what that cost the others (ns)."""
         return self._rows("late_ranks", "wait_caused_ns DESC, rank")
@@ -240,16 +244,17 @@ class Job:
         """What the job looks like: ranks, clocks, steps, matches, and where the step went.
 
         `waited_for` is the rank that was last at the greatest cost, `culprit` (see
-        `culprit.find`) the rank that holds the job up, by root cause.
+        `culprit.find`) the rank that holds the job up, by root cause, `hang` (see `hangs.find`)
+        who is missing from which collective, where Flight Recorder dumps tell.
         """
         from ..queries.loader import materialise
-        from . import culprit, frames
+        from . import culprit, frames, hangs
 
         if not self._kept:
             materialise(self.con)
             self._kept = True
         facts = {**frames.facts(self.con), **frames.headline(self.con)}
-        return {**facts, "culprit": culprit.find(self, facts)}
+        return {**facts, "culprit": culprit.find(self, facts), "hang": hangs.find(self.con)}
 
     def replay(self, policies: Sequence[Any] = (), **options: Any) -> dict[str, Any]:
         """`retime.replay(job, policies)`."""

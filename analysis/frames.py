@@ -110,18 +110,12 @@ def facts(con: DuckDBPyConnection) -> dict[str, Any]:
         """,
     )
     out["comms"] = _one(con, "SELECT count(*) AS n FROM comms")["n"]
-    out |= _one(
-        con,
-        """
-        SELECT count(DISTINCT comm) AS comms_used,
-            count(*) FILTER (WHERE NOT wait_known) AS wait_unknown
-        FROM waits
-        """,
-    )
+    out |= _one(con, "SELECT count(*) FILTER (WHERE NOT wait_known) AS wait_unknown FROM waits")
     out |= _one(
         con,
         """
         SELECT count(*) AS participations,
+            count(DISTINCT comm) AS comms_used,
             count(DISTINCT collective_id) AS collectives,
             count(DISTINCT collective_id) FILTER (WHERE match = 'exact') AS exact,
             count(DISTINCT collective_id) FILTER (WHERE match = 'order') AS "order",

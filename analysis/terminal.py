@@ -407,7 +407,12 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     n = facts["steps"]
     which = f", {facts['first_step']} to {facts['last_step']}" if n > 1 else ""
     found = f" (by {clean(facts['steps_found_by'])})" if n and facts.get("steps_found_by") else ""
-    line("steps", f"{n}{which}{found}" if n else "none found: times below are of whole traces")
+    none = (
+        "none found"
+        if facts["scope"] == "nothing"
+        else "none found: times below are of whole traces"
+    )
+    line("steps", f"{n}{which}{found}" if n else none)
     line(
         "collectives",
         f"{facts['collectives']:,} on {of_comms}, in "
@@ -425,6 +430,13 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         "bold red" if lost else "",
     )
     out.print()
+    if facts.get("hang"):
+        from .hang_screen import show_hang
+
+        show_hang(out, facts["hang"])
+        if facts["scope"] == "nothing":
+            return
+        out.print()
     show_headline(out, facts)
 
 
