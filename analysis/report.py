@@ -358,7 +358,10 @@ def _waits(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
     by_rank, by_dim, last = data["waits_by_rank"], data["waits_by_dim"], data["waited_for"]
     title = "Waiting for other ranks, and moving bytes"
     if by_rank.is_empty():
-        return _section(title, _note("This job has no collectives: no rank waits for another."))
+        none = "This job has no collectives: no rank waits for another."
+        if data["facts"]["participations"]:
+            none = "No source says when this job's collectives ran: who waited is not known."
+        return _section(title, _note(none))
     alone = ""
     if data["facts"]["ranks_seen"] == 1:
         alone = _note(
@@ -511,7 +514,7 @@ def _caveats(data: Mapping[str, Any]) -> str:
         items.append(
             f"Matching: {units.counted(facts['exact'], 'collective')} by sequence number, "
             f"{facts['order']:,} by order, {facts['partial']:,} seen on only some of their "
-            "ranks (their waits are lower bounds)."
+            "ranks (waits of theirs are lower bounds)."
         )
     if facts["unmatched"]:
         items.append(f"{facts['unmatched']:,} participations are matched with no other rank's.")

@@ -20,6 +20,7 @@ from .joining_exact import Odd, by_function_id, by_number
 from .joining_merge import Merged, merge
 from .joining_order import by_order
 from .joining_rows import TIMELINES, Groups, View, read
+from .joining_whole import by_window
 from .participations import codes, ints, texts, timed_rows
 from .schema import Problem
 
@@ -91,6 +92,7 @@ def _join(view: View, groups: Groups) -> tuple[list[Odd], Counter]:
     for first, second in pairs:
         odd += by_number(view, groups, first, second)
         odd += by_function_id(view, groups, first, second)
+        by_window(view, groups, first, second)
     have = {tuple(p) for p in np.unique(np.stack([view.rank, view.kind], 1), axis=0).tolist()}
     for first, second in pairs:
         for rank in sorted({r for r, k in have if k == first and (r, second) in have}):

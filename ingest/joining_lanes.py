@@ -12,35 +12,20 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .joining_evidence import FEW_KNOWN, Channel, Lane, channels, repeats
 from .joining_rows import View, compatible
 from .participations import code
 
-FEW_MOMENTS, FEW_DURATIONS, FEW_SIZES, FEW_KNOWN = 5, 8, 16, 3
-"""Pairs that each kind of evidence takes at least."""
-WORST_SPREAD_NS, FLOOR_NS = 200_000.0, 2_000.0
-"""Distance of moments from their constant, on average: at most; what is not told from none."""
-WORST_RATIO, FLOOR_RATIO = 0.2, 0.005
-"""The same for the natural logarithm of durations' ratios."""
+FEW_SIZES = 16
+"""Pairs that sizes alone take at least."""
 RIVAL = 4.0
 """A shift wins only if every other is this many times worse, and so is the next step."""
-CLIP_NS, CLIP_RATIO = 5_000_000.0, 2.0
 SIDEWAYS = (-3, -2, -1, 1, 2, 3)
 """Operations that one source may have lost, without a word, near the end of the other's."""
 PROBES = 48
-MOST_REPEATS, MOST_LAG = 20_000, 1024
-"""Operations, and how much later, among which a source's own repetition is looked for."""
 MOST_WORK = 100_000_000
 """Pairs that are looked at; lanes with more shifts than that are not told apart."""
 MOST_KINDS = 4_000_000
-
-
-class Lane(NamedTuple):
-    """Operations of one source in order: rows of the view, and their places (ascending)."""
-
-    rows: np.ndarray
-    place: np.ndarray
-    counted: bool
-    """places are numbers of the source: what it lost leaves a gap"""
 
 
 class Laid(NamedTuple):
@@ -50,28 +35,6 @@ class Laid(NamedTuple):
     b: np.ndarray
     offset_ns: int | None
     spread_ns: float
-
-
-class Channel(NamedTuple):
-    """One kind of evidence: a number of each row of a and of b, and whether it is there."""
-
-    a: np.ndarray
-    b: np.ndarray
-    has_a: np.ndarray
-    has_b: np.ndarray
-    base_ns: int
-    """what the numbers of a count from, less what those of b do"""
-    constant: float | None
-    """what a's numbers less b's must be; None: the same for all pairs"""
-    moments: bool
-    few: int
-    floor: float
-    worst: float
-    clip: float
-
-    def off(self, i: np.ndarray, j: np.ndarray, constant: float) -> np.ndarray:
-        """How far pairs are from the constant."""
-        return np.abs(self.a[i] - self.b[j] - constant)
 
 
 class Scores(NamedTuple):
@@ -106,7 +69,7 @@ def lay(
     if len(known) and len(same[0]) >= FEW_KNOWN:
         return _pairs(table, None, int(shifts[0]))
     reason = "open"
-    for channel in _channels(view, a, b, offset_ns):
+    for channel in channels(view, a, b, offset_ns):
         found = _decide(table, channel, shifts, overlap)
         if isinstance(found, int):
             return _pairs(table, channel, found)
@@ -126,37 +89,6 @@ def _shifts_of(a: Lane, b: Lane, same: tuple[np.ndarray, np.ndarray]) -> np.ndar
         if i in place and j in other
     }
     return np.array(sorted(found), dtype=np.int64)
-
-
-def _channels(view: View, a: Lane, b: Lane, offset_ns: int | None) -> list[Channel]:
-    """Evidence that both lanes have, the surest first."""
-    out = []
-    own = view.process[a.rows].any() or view.process[b.rows].any()
-    constant = offset_ns if own else 0
-    for moment, there, fixed, few in (
-        (view.end, view.timed, constant, FEW_MOMENTS),
-        (view.start, view.timed, constant, FEW_MOMENTS),
-        (view.enqueued, view.enqueued >= 0, 0, FEW_KNOWN),
-    ):
-        first, second = int(moment[a.rows[0]]), int(moment[b.rows[0]])
-        out.append(
-            Channel(
-                (moment[a.rows] - first).astype(np.float64),
-                (moment[b.rows] - second).astype(np.float64),
-                there[a.rows], there[b.rows], first - second,
-                None if fixed is None else float(fixed - (first - second)),
-                True, few, FLOOR_NS, WORST_SPREAD_NS, CLIP_NS,
-            )
-        )  # fmt: skip
-    took = view.duration
-    log = np.log(np.maximum(took, 1).astype(np.float64))
-    out.append(
-        Channel(
-            log[a.rows], log[b.rows], took[a.rows] > 0, took[b.rows] > 0, 0, 0.0,
-            False, FEW_DURATIONS, FLOOR_RATIO, WORST_RATIO, CLIP_RATIO,
-        )
-    )  # fmt: skip
-    return [c for c in out if c.has_a.any() and c.has_b.any()]
 
 
 class _Table:
@@ -285,30 +217,13 @@ def _telling(table: _Table, channel: Channel, shift: int) -> bool:
     apart = channel.a[i] - channel.b[j]
     pairs = float(np.median(np.abs(np.diff(apart) if channel.moments else apart)))
     steps = [
-        _repeats(channel, values[there], kind[there])
+        repeats(channel, values[there], kind[there])
         for values, there, kind in (
             (channel.a, channel.has_a, table.kind_a),
             (channel.b, channel.has_b, table.kind_b),
         )
     ]
     return RIVAL * max(pairs, channel.floor) <= min(steps) < np.inf
-
-
-def _repeats(channel: Channel, values: np.ndarray, kind: np.ndarray) -> float:
-    """How well a source's operations agree with its own some operations later, at best.
-
-    Durations, or the time since the operation before; the median over like operations. Infinite
-    where nothing repeats.
-    """
-    values, kind = values[:MOST_REPEATS], kind[:MOST_REPEATS]
-    if channel.moments:
-        values = np.diff(values)
-    best = np.inf
-    for k in range(1, min(len(values) - FEW_DURATIONS, MOST_LAG) + 1):
-        like = kind[len(kind) - len(values) + k :] == kind[len(kind) - len(values) : -k]
-        if like.sum() >= max(FEW_DURATIONS, 0.9 * len(like)):
-            best = min(best, float(np.median(np.abs(values[k:] - values[:-k])[like])))
-    return best
 
 
 def _pairs(table: _Table, channel: Channel | None, shift: int) -> Laid:

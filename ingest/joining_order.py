@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .joining_lanes import Laid, Lane, lay
+from .joining_evidence import Lane
+from .joining_lanes import Laid, lay
 from .joining_rows import ALL_REDUCE, BARRIER, NATIVE, Groups, View, by_function
 
 AGREE_NS = 1_000_000
