@@ -53,7 +53,7 @@ def tables_of_csv(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Re
         records.c.odd("not_stored", f"no table has room for {kind}.csv and the like", "info")
     device = records.time.main_device
     of_rank |= {"host_source": "unknown", "device": device, **devices.of_rank(device)}
-    yield from records.rest(**of_rank)
+    yield from records.rest(None, **of_rank)
 
 
 class _Devices:

@@ -183,7 +183,8 @@ def tables_of_json(source: Source, rank: int | None) -> Iterator[tuple[str, pa.R
             "process: -o %pid%)",
             "lost",
         )
-    yield from records.rest(**process.of_rank(records.time.main_device))
+    why = str(odd[0][0][1]) if odd else None
+    yield from records.rest(why, **process.of_rank(records.time.main_device))
 
 
 def _record(process: _Process, records: Records, group: str, record: object) -> None:

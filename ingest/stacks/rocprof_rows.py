@@ -173,17 +173,19 @@ class Records:
         yield from self.c.full()
         yield from self.time.full()
 
-    def rest(self, **of_rank: object) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def rest(
+        self, why_empty: str | None, **of_rank: object
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The collectives, the rank with the columns given, and all that is left.
+
+        `why_empty` is what is known to be wrong with the text, should nothing be there.
 
         Raises UnusableInput where there was no record with a time.
         """
         if self.time.extent is None:
-            raise UnusableInput(
-                "no record of a kernel, copy or call in it (trace with rocprofv3 --sys-trace "
-                "--rccl-trace)",
-                path=self.c.source.name,
-            )
+            detail = why_empty or "trace with rocprofv3 --sys-trace --rccl-trace"
+            what = f"no record of a kernel, copy or call in it ({detail})"
+            raise UnusableInput(what, path=self.c.source.name)
         self._collectives()
         yield from self.time.rest()
         self.c.odd(

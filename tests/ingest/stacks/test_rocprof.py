@@ -280,6 +280,14 @@ def test_cut_file_keeps_what_came_before(tmp_path):
     assert {p["code"]: p["severity"] for p in t["problems"]}["truncated"] == "lost"
 
 
+def test_file_cut_before_its_records_says_so(tmp_path):
+    path = write(tmp_path, process())
+    text = path.read_text()
+    path.write_text(text[: text.index('"kernel_symbols"')])
+    with pytest.raises(UnusableInput, match=r"no record.*ends before its text does"):
+        tables(path)
+
+
 def test_gzip_gives_the_same_rows(tmp_path):
     path = write(tmp_path, process())
     packed = tmp_path / "rank3_results.json.gz"
