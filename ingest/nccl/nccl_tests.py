@@ -82,6 +82,7 @@ def _text(source: Source, collector) -> int:
 
     reader = TableReader(source.name)
     for offset, line, _ in lines(source, collector.odd, 1 << 20):
-        reader.feed(line[:8192].decode("utf-8", "replace"), offset)
+        if line:
+            reader.feed(line[:8192].decode("utf-8", "replace"), offset)
     reader.rows(collector)
     return reader.rows_seen

@@ -378,8 +378,8 @@ def test_files_without_an_event_are_refused(read, text):
         read(text)
 
 
-WRONG = ["null", '"x"', "true", "-1", "1" + "0" * 30, "1e400", "1e99999999999999999999", "[]", "{}", "nan", "-nan", "0x", "",
-         "9223372036854775807", "-9223372036854775808", "-0.5", "[" * 2000]  # fmt: skip
+WRONG = ["null", '"x"', "true", "-1", "1" + "0" * 30, "1e400", "1e" + "9" * 20, "[]", "{}", "nan",
+         "-nan", "0x", "", str((1 << 63) - 1), str(-(1 << 63)), "-0.5", "[" * 2000]  # fmt: skip
 
 
 def test_any_value_may_be_anything(read):
