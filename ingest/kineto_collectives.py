@@ -67,6 +67,7 @@ class Part:
     channels: int | None = None
     coalesced: int | None = None
     record_function: int | None = None
+    enqueued_ns: int | None = None
 
 
 class Said(NamedTuple):
@@ -236,6 +237,7 @@ def kernel_parts(
     for i in range(n):
         by_name = classify.comm_kernel(symbols.text(names[i]))
         part = Part(ids[i], starts[i], ends[i], stream=_none(streams[i]), step=_none(int(step[i])))
+        part.enqueued_ns = _none(int(host_ns[i]))
         if by_name is not None:
             part.op, part.algo, part.proto = by_name.op, by_name.algo, by_name.proto
             part.dtype = by_name.dtype.name if by_name.dtype else None
@@ -546,7 +548,7 @@ def collectives_batch(parts: list[Part], rank: int, tally: Tally) -> pa.RecordBa
     lists = pa.list_(pa.int64())
     same = ("seq", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root", "peer", "algo",
             "proto", "channels", "start_ns", "end_ns", "stream", "step", "event_id",
-            "coalesced", "record_function")  # fmt: skip
+            "coalesced", "record_function", "enqueued_ns")  # fmt: skip
     columns: dict[str, object] = {
         c: _fitting([getattr(p, c) for p in parts], c, tally) for c in same
     }
