@@ -84,8 +84,8 @@ def test_a_kernel_with_full_arguments(parts):
         "group_size": 3, "root": None, "peer": None, "in_splits": None, "out_splits": None,
         "algo": None, "proto": None, "channels": 24, "start_ns": 10**18 + 30_000,
         "end_ns": 10**18 + 35_000, "stream": 20, "step": 4, "coalesced": None, "source": "kineto",
-        "exec_ns": None, "enqueued_ns": 10**18 + 10_000, "state": None, "timing": None, "clock": None,
-        "record_function": None,
+        "exec_ns": None, "enqueued_ns": 10**18 + 10_000, "state": None, "timing": None,
+        "clock": None, "record_function": None,
     }  # fmt: skip
     assert comms[TP] == {
         "comm": TP, "name": "5", "description": "mesh_tp", "ranks": [1, 2, 7], "size": 3,
