@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import UnusableInput
 from ..texts import whole
 from ..torchfile import is_torch_head
+from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -165,6 +166,19 @@ def scalar(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if -(1 << 63) <= value < (1 << 63) else None
+
+
+def logical_map(value: Any, ndim: int, odd) -> np.ndarray | None:
+    """A map from physical to logical experts; what no expert can be is -1 in it, and told."""
+    found = integers(value, ndim)
+    if found is None:
+        return None
+    beyond = (found < -1) | (found >= MAX_EXPERTS)
+    if beyond.any():
+        told = "a map from physical to logical experts with ids that no expert can have; null"
+        odd("map_damaged", told, count=int(beyond.sum()))
+        found = np.where(beyond, -1, found)
+    return found
 
 
 def ranks_of(physical: np.ndarray, n_physical: int, n_ranks: int | None) -> np.ndarray | None:

@@ -15,7 +15,7 @@ KEYS = ("num_tokens_per_rank", "num_tokens_per_rdma_rank", "num_tokens_per_exper
         "num_recv_tokens_per_expert_list", "cumulative_local_expert_recv_stats",
         "dispatch_wait_recv_cost_stats", "topk_idx")  # fmt: skip
 _JSON = re.compile(rb'[{,]\s*"(?:' + "|".join(KEYS).encode() + rb')"\s*:\s*[\[n]')
-_RANK = re.compile(r"rank[-_.]?(\d{1,7})")
+_RANK = re.compile(r"rank[-_.]?(\d{1,6})")
 
 
 def looks_like(head: bytes, name: str) -> bool:

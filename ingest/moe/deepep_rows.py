@@ -9,9 +9,9 @@ import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
-from .arrays import integers, load, numbers, ranks_of, scalar
+from .arrays import integers, load, logical_map, numbers, ranks_of, scalar
 from .deepep import KEYS
-from .tally import MAX_EXPERTS, Routing, count, fits_i32, tell_odd
+from .tally import MAX_EXPERTS, Routing, count, fits_i32, fits_rank, tell_odd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBa
             c.odd("bad_record", "a record without DeepEP's tensors; left out", "lost", offset=i)
             continue
         own = scalar(r.get("rank"))
-        own = rank if own is None or not fits_i32(own) else own
+        own = rank if own is None or not fits_rank(own) else own
         if own is not None:
             ranks.add(own)
         small = {k: v if fits_i32(v := scalar(r.get(k))) else None for k in ("microbatch", "layer")}
@@ -67,7 +67,7 @@ def _dispatch(
     if per_expert is not None and len(per_expert) > MAX_EXPERTS:
         per_expert = None
     logical = next((m for k in ("physical_to_logical_map", "phy2log")
-                    if (m := integers(r.get(k), 1)) is not None), None)  # fmt: skip
+                    if (m := logical_map(r.get(k), 1, c.odd)) is not None), None)  # fmt: skip
     used = 0
     if ids is not None:
         used += 1

@@ -15,7 +15,7 @@ MAPS = ("phy2log", "log2phy", "logcnt", "physical_to_logical_map", "logical_to_p
         "logical_count", "expert_count")  # fmt: skip
 SIZES = ("num_replicas", "num_groups", "num_nodes", "num_gpus")
 _KEY = re.compile(rb'"(?:' + "|".join((*MAPS, *SIZES)).encode() + rb')"\s*:')
-_WEIGHT = re.compile(rb'"weight"\s*:\s*\[')
+_MATRIX = re.compile(rb'"(?:weight|phy2log|log2phy)"\s*:\s*\[')
 _FILE = re.compile(r"eplb[^/\\!]*\.(?:npy|csv|json)(?:\.gz)?$", re.I)
 _ROW = re.compile(rb"[\d.eE+-]{1,30}(?:[,;\t] ?[\d.eE+-]{1,30}){1,20000}\r?\n")
 
@@ -29,9 +29,7 @@ def looks_like(head: bytes, name: str) -> bool:
         found = named(head, ("weight", *MAPS))
         return bool(found & {"phy2log", "log2phy"}) or ("weight" in found and len(found) > 1)
     if start[:1] == b"{":
-        return _KEY.search(head) is not None and (
-            _WEIGHT.search(head) is not None or b'"phy2log"' in head
-        )
+        return _KEY.search(head) is not None and _MATRIX.search(head) is not None
     if _FILE.search(name) is None:
         return False
     return head[:6] == b"\x93NUMPY" or start == b"[[" or _ROW.match(head) is not None

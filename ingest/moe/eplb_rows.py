@@ -10,7 +10,7 @@ import numpy as np
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import whole
-from .arrays import MAX_BYTES, NPY, ZIP, integers, load, numbers, ranks_of, scalar
+from .arrays import MAX_BYTES, NPY, ZIP, integers, load, logical_map, numbers, ranks_of, scalar
 from .tally import MAX_EXPERTS, Routing
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def rows_of(source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
                                   ("logcnt", ("logcnt", "logical_count", "expert_count"), 2))
             }  # fmt: skip
     phy2log = maps["phy2log"] if maps["phy2log"] is not None else _inverse(maps["log2phy"])
+    phy2log = logical_map(phy2log, 2, c.odd)
     if weight is None and phy2log is None:
         raise UnusableInput("neither a weight matrix nor a map of replicas", path=source.name)
     for a in (weight, phy2log):
@@ -81,7 +82,7 @@ def _layer(
     physical = np.arange(len(places))
     holders = ranks_of(physical, len(places), n_ranks)
     holders = np.full(len(places), -1) if holders is None else holders
-    known = (places >= 0) & (places < MAX_EXPERTS)
+    known = places >= 0
     replicas = np.bincount(places[known])
     alone = known & (replicas[np.where(known, places, 0)] == 1) if len(replicas) else known
     if tokens is None:

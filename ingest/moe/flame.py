@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from ..errors import UnusableInput
-from ..parquet_footer import MAGIC, footer, has_columns
+from ..parquet_footer import MAGIC, footer, has_columns, rows_at_once
 from .tally import MAX_EXPERTS, Routing, added
 
 if TYPE_CHECKING:
     from ..sources import Source
 
 _LAYER = re.compile(r"(?:iter_(\d{1,12})[/\\])?layer_(\d{1,5})\.parquet$")
-BATCH_VALUES = 1 << 20
 
 
 _COLUMNS = ("scores", "indices")
@@ -62,7 +61,9 @@ def parse(
         try:
             with pq.ParquetFile(local) as file:
                 _check(file.schema_arrow, source.name)
-                for batch in file.iter_batches(_batch_rows(file), columns=["indices", "scores"]):
+                for batch in file.iter_batches(
+                    rows_at_once(file, ["indices"]), columns=["indices", "scores"]
+                ):
                     ids, weights, empty = _flat(batch)
                     n_none += empty
                     tokens, sums = _grown(tokens, sums, ids, weights, c.odd)
@@ -95,17 +96,6 @@ def _check(schema: pa.Schema, name: str) -> None:
             raise UnusableInput(f"column {column} is {kind}, not a list", path=name)
         if not any(k(kind.value_type) for k in kinds):  # type: ignore[attr-defined]
             raise UnusableInput(f"column {column} holds {kind}", path=name)
-
-
-def _batch_rows(file) -> int:
-    """Rows a batch, so that it has about `BATCH_VALUES` values."""
-    meta = file.metadata
-    values = sum(
-        meta.row_group(i).column(0).num_values for i in range(min(meta.num_row_groups, 64))
-    )
-    rows = sum(meta.row_group(i).num_rows for i in range(min(meta.num_row_groups, 64)))
-    each = max(1, values // rows) if rows > 0 else 1
-    return max(1, BATCH_VALUES // each)
 
 
 def _flat(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, int]:

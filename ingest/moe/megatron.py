@@ -25,8 +25,8 @@ MAX_LINE_BYTES = 24 << 20
 """A call of 128,000 tokens with 22 experts each is half of this."""
 
 MAX_KEYS = 1 << 16
-_NAME = re.compile(r"router_trace_rank(\d{1,7})\.jsonl")
-_RANK = re.compile(rb'"rank"\s*:\s*(\d{1,7})\s*[,}]')
+_NAME = re.compile(r"router_trace_rank(\d{1,6})\.jsonl")
+_RANK = re.compile(rb'"rank"\s*:\s*(\d{1,6})\s*[,}]')
 
 I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Small = Annotated[int, msgspec.Meta(ge=0, le=(1 << 23) - 1)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..sources import Source
 
-_NAME = re.compile(r"(?:^|[/\\!])rank(\d{1,7})\.jsonl(?:\.gz)?$")
+_NAME = re.compile(r"(?:^|[/\\!])rank(\d{1,6})\.jsonl(?:\.gz)?$")
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=(1 << 62) - 1)]
 
 

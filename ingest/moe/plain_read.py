@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..errors import UnusableInput
 from ..gunzip import BLOCK, stream_defect
-from ..parquet_footer import MAGIC
+from ..parquet_footer import MAGIC, rows_at_once
 from .plain import COLUMNS, header, is_plain
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Odd = Callable[..., None]
 MAX_LINE_BYTES = 8 << 20
 BLOCK_BYTES = 4 << 20
-PARQUET_VALUES = 1 << 20
 _WANTED: dict[str, Any] = {
     n: pl.Int64() for n in ("step", "microbatch", "layer", "rank", "token", "count", "tokens",
                             "expert", "physical_expert", "expert_rank")
@@ -279,7 +278,7 @@ def _columns_of(rows: list[Row]) -> pl.DataFrame:
             # JSON can spell half a character, which no text may hold.
             values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
         out[name] = pl.Series(name, values, wanted)
-    return pl.DataFrame(out) if out else pl.DataFrame({"layer": pl.Series([None] * len(rows))})
+    return pl.DataFrame(out or {"layer": pl.Series([None] * len(rows), dtype=pl.Int64)})
 
 
 def _parquet(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
@@ -294,24 +293,33 @@ def _parquet(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
                     raise UnusableInput(told, path=source.name)
                 _tell_ignored(names, odd)
                 kept = [n for n in names if n in COLUMNS]
-                for batch in file.iter_batches(_rows_at_once(file), columns=kept):
-                    yield _typed(_frame(batch), odd)
+                rows = rows_at_once(file, [n for n in kept if n in ("experts", "weights")])
+                for batch in file.iter_batches(rows, columns=kept):
+                    yield _typed(_frame(batch, odd), odd)
         except (pa.ArrowException, OSError, ValueError, MemoryError) as e:
             told = f"Parquet that cannot be read to its end: {str(e)[:160]}"
             odd("truncated", f"{told}; what came before is kept", "lost")
 
 
-def _rows_at_once(file) -> int:
-    meta = file.metadata
-    groups = [meta.row_group(i) for i in range(min(meta.num_row_groups, 64))]
-    rows = sum(g.num_rows for g in groups)
-    values = sum(max((g.column(j).num_values for j in range(min(g.num_columns, 64))), default=0)
-                 for g in groups)  # fmt: skip
-    each = max(1, values // rows) if rows > 0 else 1
-    return max(1, PARQUET_VALUES // each)
-
-
-def _frame(batch: pa.RecordBatch) -> pl.DataFrame:
-    made = pl.from_arrow(pa.Table.from_batches([batch]))
-    assert isinstance(made, pl.DataFrame)
-    return made
+def _frame(batch: pa.RecordBatch, odd: Odd) -> pl.DataFrame:
+    """The batch as a frame. Names inside of types and texts are a stranger's: they are checked
+    before polars sees them."""
+    out: dict[str, pl.Series] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        kind = column.type
+        try:
+            column.validate(full=True)
+            if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+                column = column.cast(pa.large_list(kind.value_type))
+            elif pa.types.is_fixed_size_list(kind):
+                column = column.cast(pa.list_(kind.value_type, kind.list_size))
+            if pa.types.is_nested(kind) and pa.types.is_nested(kind.value_type):
+                raise ValueError("nested deeper than a list")
+        except (pa.ArrowException, ValueError, AttributeError) as e:
+            told = f"column `{name}` cannot be read ({str(e)[:100]}); null is kept"
+            odd("bad_column", told, "lost", count=len(column))
+            column = pa.nulls(len(column), pa.null())
+        made = pl.from_arrow(column)
+        assert isinstance(made, pl.Series)
+        out[name] = made
+    return pl.DataFrame(out)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 CSV_HEADER = b"layer_id,expert_id,count"
-_RANK = re.compile(r"expert_distribution_rank(\d{1,7})_")
-_DUMP_RANK = re.compile(r"expert_distribution_recorder_[\d.]{1,30}_(\d{1,7})\.pt")
+_RANK = re.compile(r"expert_distribution_rank(\d{1,6})_")
+_DUMP_RANK = re.compile(r"expert_distribution_recorder_[\d.]{1,30}_(\d{1,6})\.pt")
 
 
 def looks_like(head: bytes, name: str) -> bool:

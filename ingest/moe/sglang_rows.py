@@ -10,8 +10,8 @@ import numpy as np
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import lines
-from .arrays import integers, ranks_of, scalar
-from .tally import MAX_EXPERTS, Routing, count, fits_i32, tell_odd
+from .arrays import integers, logical_map, ranks_of, scalar
+from .tally import MAX_EXPERTS, Routing, count, fits_i32, fits_rank, tell_odd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,7 +126,7 @@ def _records(c: Collector, data: dict, rank: int | None) -> Out:
     if len(records) < len(data["records"]):
         n = len(data["records"]) - len(records)
         c.odd("bad_record", "a record that is no dictionary; left out", "lost", count=n)
-    logical = integers(data.get("last_physical_to_logical_map"), 2)
+    logical = logical_map(data.get("last_physical_to_logical_map"), 2, c.odd)
     if logical is None:
         told = "no map from physical to logical experts: logical ids are null"
         c.odd("map_missing", told)
@@ -143,7 +143,7 @@ def _records(c: Collector, data: dict, rank: int | None) -> Out:
     layers_seen = np.zeros(0, bool)
     for n, r in enumerate(records):
         own = scalar(r.get("rank"))
-        own = rank if own is None or not fits_i32(own) else own
+        own = rank if own is None or not fits_rank(own) else own
         if own is not None:
             ranks.add(own)
         key = r.get("gatherer_key")

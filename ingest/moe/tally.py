@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..schema import TABLES, TEXT
+from ..schema import MAX_RANK, TABLES, TEXT
 
 MAX_EXPERTS = 1 << 20
 """No model has so many experts in a layer: an id from here on is damage, not an expert."""
@@ -187,7 +187,12 @@ class Routing:
             data[name] = words(list(column)).take(pa.array(group))
         for name, parts in self._arrays.items():
             a = np.concatenate(parts)[order]
-            data[name] = pa.array(a, mask=np.isnan(a) if a.dtype.kind == "f" else a < 0)
+            if name == "weight_sum":
+                data[name] = pa.array(a, mask=np.isnan(a))
+            else:
+                # A place computed from what a file says may be beyond the column.
+                most = _I64_MAX if name == "tokens" else _I32_MAX
+                data[name] = pa.array(a, mask=(a < 0) | (a > most))
         data["source"] = words([self._kind]).take(pa.array(np.zeros(self._n, np.int64)))
         self._clear()
         yield "routing", TABLES["routing"].batch(data)
@@ -207,7 +212,6 @@ def fits_i32(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _I32_MAX
 
 
-def fits_i64(value: Any) -> bool:
-    """A plain integer of 64 bits."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return whole and -_I64_MAX <= value <= _I64_MAX
+def fits_rank(value: Any) -> bool:
+    """A plain integer that can be a global rank."""
+    return fits_i32(value) and value <= MAX_RANK

@@ -13,7 +13,7 @@ import numpy as np
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import lines, whole
-from .arrays import MAX_BYTES, integers, load, numbers, ranks_of, scalar
+from .arrays import MAX_BYTES, integers, load, logical_map, numbers, ranks_of, scalar
 from .tally import MAX_EXPERTS, Routing, count, tell_odd
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ def array_rows(source: Source, rank: int | None) -> Out:
         data = {_array_name(source.name): data}
     if not isinstance(data, dict):
         raise UnusableInput("no arrays under names", path=source.name)
-    logical = next((m for k in _MAPS if (m := integers(data.get(k), 2)) is not None), None)
+    logical = next(
+        (m for k in _MAPS if (m := logical_map(data.get(k), 2, c.odd)) is not None), None
+    )
     n_ranks = next((v for k in ("ep_size", "num_ranks", "num_gpus")
                     if (v := scalar(data.get(k))) is not None), None)  # fmt: skip
     own = scalar(data.get("rank")) if rank is None else rank

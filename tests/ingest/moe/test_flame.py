@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from retime.ingest.errors import UnusableInput
 from retime.ingest.moe import flame
-from retime.ingest.moe.flame import BATCH_VALUES
+from retime.ingest.parquet_footer import AT_ONCE
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_layer_becomes_counts_and_score_sums(layer, read, format_of, fixed):
 
 def test_large_files_are_streamed_and_found_by_their_footer(layer, read, format_of):
     rng = np.random.default_rng(5)
-    n = BATCH_VALUES // 6 + 1000
+    n = AT_ONCE // 6 + 1000
     ids = np.argsort(rng.random((n, 64)), axis=1)[:, :6].astype(np.int16)
     scores = rng.random((n, 6)).astype(np.float16)
     path = layer(ids.tolist(), scores)

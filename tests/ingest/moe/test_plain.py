@@ -135,6 +135,7 @@ def test_odd_json_lines_are_told_with_their_place(tmp_path, read):
     good = '{"step": 1, "layer": 2, "token": 0, "experts": [3]}\n'
     bad = [
         "x\n",
+        '{"step": "1", "layer": 2, "token": 0, "experts": [3]}\n',
         '{"step": 1, "layer": 2, "token": 0, "experts": ["a"]}\n',
         '{"step": 1, "layer": 2, "token": 0, "experts": [1e400]}\n',
         f'{{"step": {2**70}, "layer": 2, "token": 0, "experts": [3]}}\n',
@@ -147,9 +148,15 @@ def test_odd_json_lines_are_told_with_their_place(tmp_path, read):
     path.write_text(good + "".join(bad) + good + '{"step": 1, "layer": 2, "token": 0, "exp')
     got = read(plain, path)
     assert got.rows("expert", "tokens") == [(3, 2)]
-    assert got.problems() == {"bad_record": ("lost", 6)}
+    assert got.problems() == {"bad_record": ("lost", 7)}
     offsets = dict(got.rows("code", "offset", table="problems"))
     assert offsets["bad_record"] == len(good)
+
+
+def test_a_row_of_nothing_is_a_token_without_expert(tmp_path, read):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"other": 1}\n')
+    assert read(plain, path).rows("token_class", "layer", "tokens") == [("padding", None, 1)]
 
 
 def test_counts_below_nothing_and_impossible_experts(tmp_path, read):

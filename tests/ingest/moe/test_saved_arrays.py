@@ -207,6 +207,16 @@ def test_eplb_map_from_logical_to_physical_is_the_same_placement(tmp_path, read)
     ]  # fmt: skip
 
 
+def test_eplb_map_of_experts_that_cannot_be(tmp_path, read):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"phy2log": [[0, 2**31, -5, -1]], "num_gpus": 2}))
+    got = read(eplb, path)
+    assert got.rows("physical_expert", "expert", "expert_rank") == [
+        (0, 0, 0), (1, None, 0), (2, None, 1), (3, None, 1),
+    ]  # fmt: skip
+    assert got.problems()["map_damaged"] == ("warning", 2)
+
+
 def test_eplb_matrix_alone(tmp_path, read, format_of):
     csv = tmp_path / "eplb_weight.csv"
     csv.write_text("90,132,40.5\n20,nan,1\n7,8\n")
