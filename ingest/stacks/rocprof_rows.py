@@ -12,7 +12,7 @@ from .. import classify
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
 from ..kineto_header import as_int, rank_in_name
-from ..kineto_launches import launch_of
+from ..kineto_launches import launch_of, launch_times
 from ..rawbatch import NULL
 from ..schema import MAX_RANK, event_id
 from .timeline import Timeline, known
@@ -223,10 +223,12 @@ class Records:
         at = launch_of(calls, correlation)
         enclosing = _Enclosing(self._calls)
         unlinked = 0
-        for kernel, launch in zip(self._kernels, at.tolist(), strict=True):
-            start, thread = NULL, kernel.thread
-            if launch >= 0:
-                start, thread = int(calls.start_ns[launch]), int(calls.thread[launch])
+        launched = launch_times(calls, correlation)
+        steps = self.time.step_at(host, launched).tolist()
+        for kernel, launch, start, step in zip(
+            self._kernels, at.tolist(), launched.tolist(), steps, strict=True
+        ):
+            thread = int(calls.thread[launch]) if launch >= 0 else kernel.thread
             call = enclosing.at(thread, start)
             ops = groups.get(call.n, []) if call is not None else []
             by_name = classify.comm_kernel(kernel.name)
@@ -235,7 +237,6 @@ class Records:
                 op = ops[0] if len(set(ops)) == 1 else "send_recv"
             elif call is None:
                 unlinked += 1
-            step = self.time.step_at(host, np.array([start], np.int64)).tolist()[0]
             rccl = by_name is not None and by_name.library in ("nccl", "rccl", "msccl")
             self._collective(
                 kernel.n, op, kernel.start_ns, kernel.end_ns, step=known(step), timing="kernel",

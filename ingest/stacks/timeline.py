@@ -18,11 +18,11 @@ from ..schema import TABLES, event_id
 if TYPE_CHECKING:
     from ..collect import Collector
 
-HELD_ROWS = 1 << 21
-"""Device rows held back at most (some 250 MB)."""
+HELD_ROWS = 1 << 20
+"""Device rows held back at most (some 100 MB, twice that while they are given out)."""
 
-MOST_CALLS = 1 << 23
-"""Host calls whose time is kept at most (some 200 MB); launches after them have no step."""
+MOST_CALLS = 1 << 22
+"""Host calls (and pieces of work) whose time is kept for steps at most (some 100 MB each)."""
 
 GIVEN_ROWS = 131_072
 
@@ -52,6 +52,11 @@ def whole_number(value: object) -> int:
 def known(value: int) -> int | None:
     """None for NULL."""
     return None if value == NULL else value
+
+
+def _integers(values: array) -> np.ndarray:
+    """The same integers for NumPy, without a copy."""
+    return np.frombuffer(values, np.int64) if len(values) else np.empty(0, np.int64)
 
 
 class Words:
@@ -153,6 +158,7 @@ class Timeline:
             self._held[column].append(value)
         if kind != "sync":
             self._device_rows[device] = self._device_rows.get(device, 0) + 1
+        if kind != "sync" and len(self._work[0]) < MOST_CALLS:
             for kept, value in zip(
                 self._work, (correlation, start_ns, start_ns + dur_ns), strict=True
             ):
@@ -166,11 +172,11 @@ class Timeline:
 
     def calls(self) -> Launches:
         """The host calls noted so far."""
-        return launches(*(np.array(a, np.int64) for a in self._calls))
+        return launches(*(_integers(a) for a in self._calls))
 
     def host_steps(self) -> steps.HostSteps:
         """The steps noted so far."""
-        found, twice = steps.host_steps(*(np.array(a, np.int64) for a in self._steps))
+        found, twice = steps.host_steps(*(_integers(a) for a in self._steps))
         if twice:
             self.c.odd("step_twice", "a step's annotation stands twice; the first is kept",
                        count=twice)  # fmt: skip
@@ -198,7 +204,7 @@ class Timeline:
         if not len(host.number):
             self.c.odd("no_steps", "no ProfilerStep annotations: no rows of steps", "info")
             return
-        correlation, start, end = (np.array(a, np.int64) for a in self._work)
+        correlation, start, end = (_integers(a) for a in self._work)
         index = steps.step_index_at(host, launch_times(calls, correlation))
         yield (
             "steps",
@@ -208,7 +214,7 @@ class Timeline:
     def _give(
         self, host: steps.HostSteps | None, calls: Launches | None
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        held = {k: np.array(v, np.int64) for k, v in self._held.items()}
+        held = {k: _integers(v) for k, v in self._held.items()}
         self._held = {name: array("q") for name in _COLUMNS}
         step = np.full(len(held["n"]), NULL)
         if host is not None and calls is not None:
