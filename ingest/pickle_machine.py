@@ -19,10 +19,10 @@ from .safe_globals import (
     set_byte_order,
 )
 
-MAX_BUILT_BYTES = 512 << 20
+MAX_BUILT_BYTES = 384 << 20
 """About what the containers and texts of one pickle may take in memory."""
 
-MAX_OPCODES = 16_000_000
+MAX_OPCODES = 8_000_000
 MAX_LINE = 65536
 MAX_SAME_HASH = 64
 """Keys of one dictionary that may share a hash: tuples of numbers can be made to collide."""

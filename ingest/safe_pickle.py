@@ -9,6 +9,9 @@ consumer may walk it as it stands.
 
 from __future__ import annotations
 
+import contextlib
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -45,9 +48,25 @@ def loads_at(
             f"a pickle of more than {MAX_PICKLE_BYTES >> 20} MiB is not read", path=name
         )
     machine = Machine(data, start, name, tensors)
-    value = machine.run(HANDLERS)
-    check_size(value, name=name)
+    with _without_collection():
+        value = machine.run(HANDLERS)
+        check_size(value, name=name)
     return value, machine.pos
+
+
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: millions of new containers would be walked again and again.
+
+    Nothing here makes cycles but a pickle with a container inside itself, which is refused.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def check_size(value: Any, *, name: str, most: int = MAX_NODES) -> int:
