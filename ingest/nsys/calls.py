@@ -162,7 +162,7 @@ def _shared_out(calls: list[Call], kernels: list[str]) -> list[Carried]:
 def _groups(calls: CallRanges, mine: np.ndarray) -> np.ndarray:
     """A number for the calls of each outermost group, ends included; -1 outside of groups.
 
-    A group whose start was not captured begins with the first call that was.
+    A group whose start was not captured holds only its end.
     """
     out = np.full(len(mine), -1, np.int64)
     n = 0

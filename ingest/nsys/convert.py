@@ -17,7 +17,7 @@ from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME
 from .rows import Maker, Rank, calls_of
 from .tables import Report, open_report
 from .times import Clock, clock_of
-from .who import Job, job_of
+from .who import Job, Said, job_of
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -34,8 +34,10 @@ def tables_of(source: Source, rank: int | None) -> Iterator[Out]:
 
 def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> Iterator[Out]:
     clock = clock_of(report)
-    step_ranges, calls = nvtx.scan(report, clock)
-    job = job_of(report, name, asked, nvtx.largest_places(calls))
+    found = nvtx.scan(report, clock)
+    step_ranges, calls = found.steps, found.calls
+    said = Said(nvtx.largest_places(calls), found.mpi_ranks, found.keys)
+    job = job_of(report, name, asked, said)
     if not job.processes and not any(report.has(t) for t in metrics.TABLES):
         raise UnusableInput(
             "holds no work of any process: no kernel, copy, call or range; trace with "

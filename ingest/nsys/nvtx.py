@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +18,10 @@ from .tables import Report, text_or_id
 from .times import Clock, spans
 from .who import TID_MASK, process_key
 
-MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
-"""Event types that are read: of the others none is something that happened in time."""
+MARK, PUSH_POP, START_END = 34, 59, 60
+"""Event types of what happened in time."""
+THREAD, DOMAIN = 39, 75
+"""Event types that give a thread or a domain its name."""
 
 _STEP_LIKE = r"(?i)step|iter"
 
@@ -53,13 +57,26 @@ class CallRanges(Ranges):
     said: dict[str, np.ndarray]
 
 
-def scan(report: Report, clock: Clock) -> tuple[StepRanges, CallRanges]:
-    """The ranges that steps and collectives come from; times are absolute."""
+class Scan(NamedTuple):
+    """What one pass over the ranges finds."""
+
+    steps: StepRanges
+    calls: CallRanges
+    mpi_ranks: dict[int, int]
+    """by process: MPI tracing names the thread, which is all that older exports have of it"""
+    keys: set[int]
+    """processes with ranges"""
+
+
+def scan(report: Report, clock: Clock) -> Scan:
+    """The ranges that steps and collectives come from, and ranks; times are absolute."""
     known = payload.schemas(report)
     nccl_domains = {d for d, _ in known}
     steps: list[tuple] = []
     calls: list[tuple] = []
     families: dict[str, int] = {}
+    mpi_ranks: dict[int, int] = {}
+    keys: set[int] = set()
     at = lost = 0
     for batch in report.batches(NVTX):
         n = batch.num_rows
@@ -75,6 +92,11 @@ def scan(report: Report, clock: Clock) -> tuple[StepRanges, CallRanges]:
         end = batch["end"].fill_null(-1).to_numpy()
         ok = np.isin(types, (PUSH_POP, START_END)) & (start >= 0) & (end >= start)
         tid = batch["globalTid"].fill_null(0).to_numpy()
+        keys.update(np.unique(process_key(tid)).tolist())
+        for i in np.flatnonzero(types == THREAD).tolist():
+            rank = re.fullmatch(r"MPI Rank (\d{1,7})", text[i].as_py() or "")
+            if rank:
+                mpi_ranks.setdefault(int(tid[i]) & ~TID_MASK, int(rank.group(1)))
         offset = clock.offset_ns
         step_like = _true(pc.match_substring_regex(text, _STEP_LIKE)) & ok
         for i in np.flatnonzero(step_like).tolist():
@@ -109,7 +131,7 @@ def scan(report: Report, clock: Clock) -> tuple[StepRanges, CallRanges]:
             "payload_unread", "NCCL payloads that no schema of the report describes, or cut ones",
             count=lost,
         )  # fmt: skip
-    return _steps(steps), _calls(calls)
+    return Scan(_steps(steps), _calls(calls), mpi_ranks, keys)
 
 
 def _one(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -149,15 +171,15 @@ def _calls(found: list[tuple]) -> CallRanges:
     return CallRanges(process_key(tid), tid & TID_MASK, start, end, row, name, said)
 
 
-def largest_places(calls: CallRanges) -> dict[int, int]:
-    """By process: its place in the largest communicator it was seen to join."""
+def largest_places(calls: CallRanges) -> dict[int, tuple[int, int]]:
+    """By process: size of the largest communicator it was seen to join, and its place there."""
     best: dict[int, tuple[int, int]] = {}
     for i in joins(calls).tolist():
         size, place = int(calls.said["size"][i]), int(calls.said["place"][i])
         key = int(calls.key[i])
         if key not in best or size > best[key][0]:
             best[key] = size, place
-    return {key: place for key, (_, place) in best.items()}
+    return best
 
 
 def joins(calls: CallRanges) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 
 from .. import classify
 from ..collect import Collector
-from ..errors import RankUnknown, UnusableInput, UsageError
+from ..errors import UnusableInput
 from ..kineto_steps import HostSteps, device_windows, host_steps, numbers_of, steps_batch
 from ..kineto_steps import step_index_at as index_at
 from ..schema import MAX_RANK, event_id
@@ -23,9 +22,10 @@ from .columns import INT, TEXT
 from .encode import coded, same
 from .fit import OnOdd, fit
 from .folder import HONEST_ROWS, HONEST_ROWS_A_BYTE
+from .recipe_meta import device_of, pairs, ranks_of
 from .rows import events
+from .surroundings import WORLD_VARIABLES, number_of
 from .times import LATEST_NS, MAX_DUR_NS
-from .who import RANK_VARIABLES, WORLD_VARIABLES, number_of, rank_in_name
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -47,7 +47,6 @@ _OPS = {
 }  # fmt: skip
 _MODULE = re.compile(r"TSL:XlaModule:#(?:[^#]{0,400},)?hlo_module=([^,#]{1,400})[,#]")
 _NCCL = re.compile(r"(?:NCCL:)?nccl([A-Z][A-Za-z]{1,30})")
-_GLOBAL = re.compile(r"Xla:#global=(\d{1,7}),")
 
 MOST_NAME = 2000
 
@@ -63,16 +62,16 @@ def tables_of(source: Source, asked: int | None) -> Iterator[tuple[str, pa.Recor
             "nsys recipe nvtx_gpu_proj_trace?",
             path=source.name,
         )
-    system = _pairs(tables.get("system-metadata"))
+    system = pairs(tables.get("system-metadata"))
     variables: dict[str, str] = {}
     for part in system.get("DeviceEnvironment", "").replace("\0", ";").split(";"):
         key, _, text = part.partition("=")
         variables.setdefault(key, text)
-    device = _device(tables.get("device-metadata"))
+    device = device_of(tables.get("device-metadata"))
     of_file = trace["Rank"].fill_null(0).to_numpy()
     row, start, end = _spans(trace, c.odd)
     world = number_of(variables, WORLD_VARIABLES, MAX_RANK + 1)
-    ranks = _ranks(source.name, np.unique(of_file).tolist(), asked, tables, variables, device, c)
+    ranks = ranks_of(source.name, np.unique(of_file).tolist(), asked, tables, variables, device, c)
     c.odd(
         "no_session_start",
         "recipe tables do not say when their session began: times count from a zero of their own "
@@ -150,89 +149,6 @@ def _declared(file: pq.ParquetFile, name: str, odd: OnOdd) -> pa.Table:
             for c, kind in TRACE.items()
         }
     )  # fmt: skip
-
-
-def _pairs(table: pa.Table | None) -> dict[str, str]:
-    if table is None or not {"name", "value"} <= set(table.column_names):
-        return {}
-    names = fit(table["name"], TEXT, _quiet, "").to_pylist()
-    values = fit(table["value"], TEXT, _quiet, "").to_pylist()
-    return {n: v or "" for n, v in zip(names, values, strict=True) if n}
-
-
-def _quiet(*args: object, **more: object) -> None:
-    """Metadata that is odd is missing: nothing else depends on it."""
-
-
-def _device(table: pa.Table | None) -> dict:
-    """What the first device row says: name, smCount, deviceId, and XLA's name for the device.
-
-    Columns may be named by the text of a pair (table, column): a frame with two header rows.
-    """
-    out: dict = {}
-    if table is None or not table.num_rows:
-        return out
-    wanted = {"name": TEXT, "smCount": INT, "deviceId": INT, "cuDevice": INT}
-    for i, title in enumerate(table.column_names):
-        origin, name = _title(title)
-        if name not in wanted:
-            continue
-        value = fit(table.column(i), wanted[name], _quiet, "")[0].as_py()
-        if value is None:
-            continue
-        if name == "name":
-            name = "xla" if "NVTX" in origin else "name"
-        out.setdefault("deviceId" if name == "cuDevice" else name, value)
-    return out
-
-
-def _title(title: str) -> tuple[str, str]:
-    """(table, column) of a column's title; no table where the title is plain."""
-    if title[:1] == "(" and len(title) < 500:
-        try:
-            found = ast.literal_eval(title)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return "", title
-        if isinstance(found, tuple) and len(found) == 2 and all(
-            isinstance(x, str) for x in found
-        ):  # fmt: skip
-            return found[0], found[1]
-    return "", title
-
-
-def _ranks(
-    name: str, numbers: list[int], asked: int | None, tables: dict[str, pa.Table],
-    variables: dict[str, str], device: dict, c: Collector,
-) -> dict[int, int]:  # fmt: skip
-    """Rank by the number of a report within the recipe: its place among the input files."""
-    if len(numbers) == 1:
-        xla = _GLOBAL.match(device.get("xla") or "")
-        rank = asked
-        if rank is None:
-            rank = int(xla.group(1)) if xla else number_of(variables, RANK_VARIABLES)
-        if rank is None:
-            rank = rank_in_name(name)
-        if rank is None or not 0 <= rank <= MAX_RANK:
-            raise RankUnknown(
-                "neither the metadata nor the name of the folder says the rank; use --rank",
-                path=name,
-            )
-        return {numbers[0]: rank}
-    if asked is not None:
-        raise UsageError(f"{name}: holds {len(numbers)} reports; drop --rank")
-    files = tables.get("files")
-    names = []
-    if files is not None and "File" in files.column_names:
-        names = fit(files["File"], TEXT, _quiet, "").to_pylist()
-    told = {n: rank_in_name(names[n] or "") if 0 <= n < len(names) else None for n in numbers}
-    ranks = [r for r in told.values() if r is not None]
-    if len(set(ranks)) == len(numbers):
-        return {n: r for n, r in told.items() if r is not None}
-    c.odd(
-        "rank_from_order",
-        "the ranks are the order of the reports in the recipe, as their names tell none",
-    )
-    return {n: n for n in numbers if 0 <= n <= MAX_RANK}
 
 
 def _spans(trace: pa.Table, odd: OnOdd) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

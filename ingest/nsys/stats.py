@@ -31,7 +31,7 @@ def looks_like(head: bytes, name: str) -> bool:
 
 def peek_rank(source: Source) -> int | None:
     """The rank in the file's name; nothing else can tell it."""
-    from .who import rank_in_name
+    from .surroundings import rank_in_name
 
     return rank_in_name(source.name)
 

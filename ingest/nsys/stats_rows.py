@@ -11,7 +11,7 @@ from .. import classify, texts
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
 from ..schema import MAX_RANK, event_id
-from .who import rank_in_name
+from .surroundings import rank_in_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

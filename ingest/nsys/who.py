@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import RankUnknown, UsageError
 from ..schema import MAX_RANK
-from .arrow import compute as pc
-from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, NVTX, RUNTIME
+from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, RUNTIME
+from .surroundings import (
+    LOCAL_VARIABLES,
+    NODE_VARIABLES,
+    RANK_VARIABLES,
+    WORLD_VARIABLES,
+    command_line,
+    environment,
+    node_in_name,
+    number_of,
+    rank_in_name,
+)
 from .tables import Report
 
-RANK_VARIABLES = (
-    "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID",
-)  # fmt: skip
-WORLD_VARIABLES = (
-    "WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS",
-)  # fmt: skip
-LOCAL_VARIABLES = (
-    "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK",
-    "SLURM_LOCALID",
-)  # fmt: skip
-NODE_VARIABLES = ("GROUP_RANK", "NODE_RANK", "SLURM_NODEID")
-
 TID_MASK = 0xFFFFFF
-
-_NAMED = re.compile(r"(?<![a-z])(?:rank|proc|process|r)[-_.=]?(\d{1,7})(?!\d)", re.I)
-_NODE = re.compile(r"(?<![a-z])(?:node|host)[-_.=]?(\d{1,6})(?!\d)", re.I)
 
 
 @dataclass
@@ -67,6 +62,16 @@ class Job:
         return names.pop() if len(names) == 1 else None
 
 
+class Said(NamedTuple):
+    """What ranges say of processes, by key."""
+
+    places: dict[int, tuple[int, int]]
+    """size of the largest communicator it was seen to join, and its place there"""
+    mpi_ranks: dict[int, int]
+    keys: set[int]
+    """processes with ranges"""
+
+
 def process_key(global_id: np.ndarray) -> np.ndarray:
     """globalPid of a globalTid or globalPid."""
     return global_id & ~np.int64(TID_MASK)
@@ -77,55 +82,22 @@ def pid_of(key: int) -> int:
     return (key >> 24) & TID_MASK
 
 
-def environment(report: Report) -> dict[str, str]:
-    """Variables of the session: that of the program nsys was started with."""
-    out: dict[str, str] = {}
-    for name, value in report.pairs("TARGET_INFO_SYSTEM_ENV").items():
-        if name == "DeviceEnvironment":
-            for part in value.replace("\0", ";").split(";"):
-                key, _, text = part.partition("=")
-                out.setdefault(key, text)
-    capture = report.small("META_DATA_CAPTURE")
-    for name, value in zip(capture["name"].to_pylist(), capture["value"].to_pylist(), strict=True):
-        if name and name.endswith("ENVIRONMENT_VARIABLE") and value:
-            key, _, text = value.partition("=")
-            out.setdefault(key, text.strip('"'))
-    return out
-
-
-def number_of(
-    variables: dict[str, str], names: tuple[str, ...], most: int = MAX_RANK
-) -> int | None:
-    """The first of these variables that is a number."""
-    for name in names:
-        text = variables.get(name, "").strip()
-        if text.isascii() and text.isdigit() and len(text) < 9 and int(text) <= most:
-            return int(text)
-    return None
-
-
-def rank_in_name(name: str) -> int | None:
-    """The rank that a file's own name tells (`report_rank3.sqlite`, `proc1`); None for none."""
-    for part in reversed(name.replace("!", "/").split("/")[-3:]):
-        found = _NAMED.search(part)
-        if found:
-            return int(found.group(1))
-    return None
-
-
-def job_of(report: Report, name: str, asked: int | None, said: dict[int, int]) -> Job:
+def job_of(report: Report, name: str, asked: int | None, said: Said) -> Job:
     """The job's processes with their ranks.
 
-    `asked` is the rank that the user gave, `said` what payloads of communicator creation say:
-    place in its largest communicator by process. Raises RankUnknown where nothing tells the
-    ranks, UsageError where one rank was given for several processes.
+    `asked` is the rank that the user gave. Else ranks are what MPI says, a process's place in a
+    communicator of the whole job, what its variables or its file's name say, or the order of the
+    devices; a place in a smaller communicator only where nothing else tells.
+
+    Raises RankUnknown where nothing tells the ranks, UsageError where one rank was given for
+    several processes.
     """
-    job = _found(report)
+    job = _found(report, said)
     processes = job.processes
     if not processes:
         return job
     variables = environment(report)
-    launch = _launch(report)
+    launch = command_line(report)
     _world(job, variables, launch)
     if asked is not None:
         if len(processes) > 1:
@@ -133,8 +105,13 @@ def job_of(report: Report, name: str, asked: int | None, said: dict[int, int]) -
                 f"{name}: holds {len(processes)} processes with ranks of their own; drop --rank"
             )
         processes[0].rank = asked
-    elif not (_by_mpi(report, processes) or _by_payload(report, job, said)):
-        _by_surroundings(report, job, name, variables, launch)
+    elif not _by_mpi(report, processes, said):
+        sizes = [size for size, _ in said.places.values()]
+        small = job.world is not None and max(sizes, default=0) < job.world
+        if small or not _by_payload(report, job, said):
+            _by_surroundings(report, job, name, variables, launch)
+        if small and all(p.rank is None for p in processes):
+            _by_payload(report, job, said)
     if len(processes) == 1:
         processes[0].local_rank = number_of(variables, LOCAL_VARIABLES)
     known = [p for p in processes if p.rank is not None]
@@ -164,7 +141,7 @@ def job_of(report: Report, name: str, asked: int | None, said: dict[int, int]) -
     return job
 
 
-def _found(report: Report) -> Job:
+def _found(report: Report, said: Said) -> Job:
     """Processes with work on a device; without any, those with calls or ranges."""
     devices: dict[int, dict[int, int]] = {}
     for table in (KERNEL, MEMCPY, MEMSET, GRAPH):
@@ -179,8 +156,8 @@ def _found(report: Report) -> Job:
                     if row["deviceId"] is not None:
                         n = row["one_count"]
                         seen[row["deviceId"]] = seen.get(row["deviceId"], 0) + n
-    on_host: set[int] = set()
-    for table in (RUNTIME, NVTX, "NCCL_GPU_OPERATIONS"):
+    on_host = {key for key in said.keys if key}
+    for table in (RUNTIME, "NCCL_GPU_OPERATIONS"):
         for batch in report.batches(table, "globalTid"):
             keys = process_key(batch["globalTid"].drop_null().to_numpy())
             on_host.update(np.unique(keys).tolist())
@@ -237,25 +214,6 @@ def _hardware(report: Report, processes: list[Process]) -> None:
             p.n_sms = p.n_sms or gpu["smCount"]
 
 
-def _launch(report: Report) -> dict[str, int]:
-    """Numbers of a torchrun command line: nnodes, nproc_per_node, node_rank."""
-    capture = report.small("META_DATA_CAPTURE")
-    words = [
-        v or ""
-        for n, v in zip(capture["name"].to_pylist(), capture["value"].to_pylist(), strict=True)
-        if n and ":ARGUMENT_" in n
-    ]
-    out: dict[str, int] = {}
-    for i, word in enumerate(words):
-        key, _, value = word.lstrip("-").partition("=")
-        key = key.replace("-", "_")
-        if key in ("nnodes", "nproc_per_node", "node_rank") and word.startswith("--"):
-            value = value or (words[i + 1] if i + 1 < len(words) else "")
-            if value.isascii() and value.isdigit() and len(value) < 8:
-                out.setdefault(key, int(value))
-    return out
-
-
 def _world(job: Job, variables: dict[str, str], launch: dict[str, int]) -> None:
     """The job's size: what torchrun was told, else the launcher's variables."""
     each = launch.get("nproc_per_node")
@@ -268,34 +226,31 @@ def _world(job: Job, variables: dict[str, str], launch: dict[str, int]) -> None:
         job.world = None
 
 
-def _by_mpi(report: Report, processes: list[Process]) -> bool:
-    ranks: dict[int, int] = {}
+def _by_mpi(report: Report, processes: list[Process], said: Said) -> bool:
+    ranks = dict(said.mpi_ranks)
     table = report.small("MPI_RANKS")
     for g, rank in zip(table["globalTid"].to_pylist(), table["rank"].to_pylist(), strict=True):
         if g is not None and rank is not None and 0 <= rank <= MAX_RANK:
-            ranks.setdefault(g & ~TID_MASK, rank)
-    for batch in report.batches(NVTX, "eventType", "text", "globalTid"):
-        # MPI tracing names the thread; it is all that exports before MPI_RANKS have.
-        for row in batch.filter(pc.equal(batch["eventType"], 39)).to_pylist():
-            found = re.fullmatch(r"MPI Rank (\d{1,7})", row["text"] or "")
-            if found and row["globalTid"] is not None:
-                ranks.setdefault(row["globalTid"] & ~TID_MASK, int(found.group(1)))
+            ranks[g & ~TID_MASK] = rank
     for p in processes:
-        p.rank = ranks.get(p.key)
+        rank = ranks.get(p.key)
+        p.rank = rank if rank is None or rank <= MAX_RANK else None
     return any(p.rank is not None for p in processes)
 
 
-def _by_payload(report: Report, job: Job, said: dict[int, int]) -> bool:
-    for p in job.processes:
-        p.rank = said.get(p.key)
-        p.by_payload = p.rank is not None
-    if not any(p.rank is not None for p in job.processes):
+def _by_payload(report: Report, job: Job, said: Said) -> bool:
+    """By place in the largest communicator, where that gives each process a rank of its own."""
+    places = {p.key: said.places[p.key][1] for p in job.processes if p.key in said.places}
+    if not places or len(set(places.values())) < len(places):
         return False
+    for p in job.processes:
+        p.rank = places.get(p.key)
+        p.by_payload = p.rank is not None
     report.odd(
         "rank_from_communicator",
         "a process's rank is its rank in its largest communicator",
         "info",
-        count=len(job.processes),
+        count=len(places),
     )
     return True
 
@@ -340,8 +295,7 @@ def _first_rank(
     if node is None:
         node = number_of(variables, NODE_VARIABLES)
     if node is None:
-        found = _NODE.search(name.replace("!", "/").rsplit("/", 1)[-1])
-        node = int(found.group(1)) if found else None
+        node = node_in_name(name)
     if nodes is not None and nodes > 1:
         return None if node is None else node * n
     return 0 if nodes == 1 or node is None else node * n

@@ -246,9 +246,9 @@ def mutations(data, seed, n):
     for _ in range(n):
         out = bytearray(data)
         for _ in range(rng.choice((1, 3, 20))):
-            at = rng.randrange(len(out))
+            at = rng.randrange(len(out) or 1)
             kind = rng.randrange(4)
-            if kind == 0:
+            if kind == 0 and out:
                 out[at] = rng.randrange(256)
             elif kind == 1:
                 out[at : at + 8] = bytes([rng.choice((0, 0x7F, 0x80, 0xFF))]) * 8
@@ -258,7 +258,7 @@ def mutations(data, seed, n):
             else:
                 del out[at : at + rng.randrange(1, 4096)]
         if not rng.randrange(6):
-            del out[rng.randrange(len(out)) :]
+            del out[rng.randrange(len(out) or 1) :]
         yield bytes(out)
 
 

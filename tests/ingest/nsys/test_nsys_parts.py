@@ -247,6 +247,17 @@ def test_session_start_is_added_once(nsys, tmp_path):
     assert nsys.problems(none)["no_session_start"]["severity"] == "warning"
 
 
+def test_a_place_in_a_part_of_the_job_is_not_a_rank(nsys, two, tmp_path):
+    """Communicators of two in a job of eight: the node's number and the devices tell more."""
+    words = ("--nnodes=4", "--nproc-per-node", "2", "--node_rank=3")
+    command = [(f"PROCESS_0:ARGUMENT_{i}", word) for i, word in enumerate(words)]
+    out = nsys.read(two(META_DATA_CAPTURE=command))
+    assert [(r["rank"], r["pid"], r["world_size"]) for r in out["ranks"]] == [(6, A, 8), (7, B, 8)]
+    # their places in the communicator still give its members
+    assert {tuple(c["ranks"]) for c in out["comms"]} == {(7, 6)}
+    assert "rank_from_communicator" not in nsys.problems(out)
+
+
 def host_env(**variables):
     text = ";".join(f"{k}={v}" for k, v in variables.items())
     return {"TARGET_INFO_SYSTEM_ENV": [(1 << 48, "x", "Hostname", 1, "n0"),
