@@ -14,6 +14,8 @@ WORST_SPREAD_NS, FLOOR_NS = 200_000.0, 2_000.0
 """Distance of moments from their constant, on average: at most; what is not told from none."""
 WORST_RATIO, FLOOR_RATIO = 0.2, 0.005
 """The same for the natural logarithm of durations' ratios."""
+SHORT_NS = 200_000.0
+"""Durations are compared as if each were longer by this."""
 CLIP_NS, CLIP_RATIO = 5_000_000.0, 2.0
 MOST_REPEATS, MOST_LAG = 20_000, 1024
 """Operations, and how much later, among which a source's own repetition is looked for."""
@@ -71,7 +73,8 @@ def channels(view: View, a: Lane, b: Lane, offset_ns: int | None) -> list[Channe
             )
         )  # fmt: skip
     took = view.duration
-    log = np.log(np.maximum(took, 1).astype(np.float64))
+    # the clocks' resolution counts most for what is short
+    log = np.log(np.maximum(took, 0) + SHORT_NS)
     out.append(
         Channel(
             log[a.rows], log[b.rows], took[a.rows] > 0, took[b.rows] > 0, 0, 0.0,
@@ -81,18 +84,27 @@ def channels(view: View, a: Lane, b: Lane, offset_ns: int | None) -> list[Channe
     return [c for c in out if c.has_a.any() and c.has_b.any()]
 
 
-def repeats(channel: Channel, values: np.ndarray, kind: np.ndarray) -> float:
-    """How well a source's operations agree with its own some operations later, at best.
+def repeats(
+    channel: Channel,
+    values: np.ndarray,
+    kind: np.ndarray,
+    fits_kind: np.ndarray | None,
+    near: float,
+) -> float:
+    """Share of a source's operations that agree with its own some operations later, at most.
 
-    Durations, or the time since the operation before; the median over like operations. Infinite
-    where nothing repeats.
+    What must agree to within `near` are durations, or the time since the operation before. Of all
+    distances in the order at which operations are alike, the best counts: a step, or several. -1
+    where nothing repeats. `fits_kind[x, y]` says which kinds may be alike; else equal ones are.
     """
     values, kind = values[:MOST_REPEATS], kind[:MOST_REPEATS]
     if channel.moments:
-        values = np.diff(values)
-    best = np.inf
+        values, kind = np.diff(values), kind[1:]
+    best = -1.0
     for k in range(1, min(len(values) - FEW_DURATIONS, MOST_LAG) + 1):
-        like = kind[len(kind) - len(values) + k :] == kind[len(kind) - len(values) : -k]
+        pair = kind[k:], kind[:-k]
+        like = pair[0] == pair[1] if fits_kind is None else fits_kind[pair]
         if like.sum() >= max(FEW_DURATIONS, 0.9 * len(like)):
-            best = min(best, float(np.median(np.abs(values[k:] - values[:-k])[like])))
+            agree = np.abs(values[k:] - values[:-k])[like] <= near
+            best = max(best, float(agree.mean()))
     return best

@@ -19,7 +19,11 @@ from .participations import code
 FEW_SIZES = 16
 """Pairs that sizes alone take at least."""
 RIVAL = 4.0
-"""A shift wins only if every other is this many times worse, and so is the next step."""
+"""A shift wins only if every other is this many times worse."""
+LEAST_SURPRISES = 2.0
+"""Pairs that agree though they would not, were they of two steps: fewer are no evidence at all."""
+STRAY = 0.02
+"""Share of the pairs that may differ all the same."""
 SIDEWAYS = (-3, -2, -1, 1, 2, 3)
 """Operations that one source may have lost, without a word, near the end of the other's."""
 PROBES = 48
@@ -35,6 +39,8 @@ class Laid(NamedTuple):
     b: np.ndarray
     offset_ns: int | None
     spread_ns: float
+    surprises: float
+    """pairs that agree though they would not, were they of two steps; infinite where all is sure"""
 
 
 class Scores(NamedTuple):
@@ -59,7 +65,7 @@ def lay(
         if isinstance(back, str):
             return back
         offset = None if back.offset_ns is None else -back.offset_ns
-        return Laid(back.b, back.a, offset, back.spread_ns)
+        return Laid(back.b, back.a, offset, back.spread_ns, back.surprises)
     table = _Table(view, a, b)
     known = _shifts_of(a, b, same)
     shifts = table.without_contradiction(known)
@@ -67,15 +73,15 @@ def lay(
         return "none"
     overlap = table.overlap(shifts)
     if len(known) and len(same[0]) >= FEW_KNOWN:
-        return _pairs(table, None, int(shifts[0]))
+        return _pairs(table, None, int(shifts[0]), np.inf)
     reason = "open"
     for channel in channels(view, a, b, offset_ns):
         found = _decide(table, channel, shifts, overlap)
-        if isinstance(found, int):
-            return _pairs(table, channel, found)
+        if isinstance(found, tuple):
+            return _pairs(table, channel, *found)
         reason = found if found != "open" else reason
     if _by_sizes(table, shifts, overlap):
-        return _pairs(table, None, int(shifts[np.argmax(overlap)]))
+        return _pairs(table, None, int(shifts[np.argmax(overlap)]), np.inf)
     return reason
 
 
@@ -182,8 +188,10 @@ def _score(table: _Table, channel: Channel, shifts: np.ndarray) -> Scores:
     return Scores(n, distance, constant)
 
 
-def _decide(table: _Table, channel: Channel, shifts: np.ndarray, overlap: np.ndarray) -> int | str:
-    """The shift that this evidence chooses, else why it chooses none."""
+def _decide(
+    table: _Table, channel: Channel, shifts: np.ndarray, overlap: np.ndarray
+) -> tuple[int, float] | str:
+    """The shift that this evidence chooses and how surely, else why it chooses none."""
     score = _score(table, channel, shifts)
     enough = (score.n >= channel.few) & (4 * overlap >= overlap.max())
     if not enough.any():
@@ -197,15 +205,16 @@ def _decide(table: _Table, channel: Channel, shifts: np.ndarray, overlap: np.nda
     if (score.distance[rivals] < RIVAL * distance).any():
         return "open"
     sure = channel.moments and channel.constant is not None
-    if not sure and not _telling(table, channel, int(shifts[best])):
-        return "open"
-    return int(shifts[best])
+    surprises = np.inf if sure else _surprises(table, channel, int(shifts[best]))
+    return (int(shifts[best]), surprises) if surprises >= LEAST_SURPRISES else "open"
 
 
-def _telling(table: _Table, channel: Channel, shift: int) -> bool:
-    """Whether pairs agree far better than two steps of the same program do.
+def _surprises(table: _Table, channel: Channel, shift: int) -> float:
+    """How many pairs agree that would not, were they of two steps of the same program.
 
-    Else another step would fit about as well, and the one seen by the other source may be that.
+    Each pair agrees to within a distance at which a source's own steps often do not agree with
+    each other. Without such, another step would fit as well, and what the other source saw may be
+    that.
     """
     i, j = table.pairs(shift)
     both = channel.has_a[i] & channel.has_b[j]
@@ -213,20 +222,23 @@ def _telling(table: _Table, channel: Channel, shift: int) -> bool:
     step_a, step_b = table.view.step[table.a.rows[i]], table.view.step[table.b.rows[j]]
     several = max(len(np.unique(s[s >= 0])) for s in (step_a, step_b)) > 1
     if not several and len(table.a.rows) < 2 * len(i):
-        return False
+        return 0.0
     apart = channel.a[i] - channel.b[j]
-    pairs = float(np.median(np.abs(np.diff(apart) if channel.moments else apart)))
-    steps = [
-        repeats(channel, values[there], kind[there])
+    off = np.abs(np.diff(apart) if channel.moments else apart)
+    if len(off) < channel.few - 1:
+        return 0.0
+    near = max(channel.floor, float(np.quantile(off, 1 - STRAY)))
+    alike = max(
+        repeats(channel, values[there], kind[there], table.fits_kind, near)
         for values, there, kind in (
             (channel.a, channel.has_a, table.kind_a),
             (channel.b, channel.has_b, table.kind_b),
         )
-    ]
-    return RIVAL * max(pairs, channel.floor) <= min(steps) < np.inf
+    )
+    return (1 - alike) * len(off) if alike >= 0 else 0.0
 
 
-def _pairs(table: _Table, channel: Channel | None, shift: int) -> Laid:
+def _pairs(table: _Table, channel: Channel | None, shift: int, surprises: float) -> Laid:
     """The pairs of a shift that fit each by itself, without those that fit sideways as well."""
     i, j = table.pairs(shift)
     good = np.ones(len(i), dtype=bool)
@@ -260,7 +272,7 @@ def _pairs(table: _Table, channel: Channel | None, shift: int) -> Laid:
             good[_tail(fits) :] = False
         if (d > 0 and lost_a) or (d < 0 and lost_b):
             good[: len(fits) - _tail(fits[::-1])] = False
-    return Laid(table.a.rows[i[good]], table.b.rows[j[good]], offset, spread)
+    return Laid(table.a.rows[i[good]], table.b.rows[j[good]], offset, spread, surprises)
 
 
 def _tail(fits: np.ndarray) -> int:

@@ -15,6 +15,8 @@ AGREE_NS = 1_000_000
 """Offsets of one process's clock that communicators tell differ by less than this."""
 
 
+SURPRISES = 12.0
+"""Pairs that agree though they would not, were they of two steps: so many at least."""
 MOST_SPAN = 50_000_000
 """Numbers further apart than this are no places."""
 
@@ -54,9 +56,9 @@ def by_order(view: View, groups: Groups, rank: int, first: int, second: int) -> 
                 elif len(found.a):
                     laid[(pair.first, pair.second, k)] = found
         offset = _agreed(laid)
+        laid = _sure(_of_one_clock(laid, offset))
         if offset is None:
             break
-    laid = _of_one_clock(laid, offset)
     laid = _of_one_communicator(view, laid)
     for found in laid.values():
         groups.link(found.a, found.b)
@@ -147,6 +149,19 @@ def _of_one_clock(
         k: x
         for k, x in laid.items()
         if x.offset_ns is None or (offset is not None and abs(x.offset_ns - offset) <= AGREE_NS)
+    }
+
+
+def _sure(laid: dict[tuple[int, int, int], Laid]) -> dict[tuple[int, int, int], Laid]:
+    """Those that enough pairs speak for: lanes of two communicators, or of one clock, together."""
+    timed = sum(x.surprises for x in laid.values() if x.offset_ns is not None)
+    told: Counter = Counter()
+    for (first, second, _), x in laid.items():
+        told[(first, second)] += x.surprises if x.offset_ns is None else 0
+    return {
+        k: x
+        for k, x in laid.items()
+        if (told[k[:2]] if x.offset_ns is None else timed) >= SURPRISES
     }
 
 
