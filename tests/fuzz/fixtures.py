@@ -44,6 +44,8 @@ def traces() -> Path | None:
 @functools.cache
 def load() -> tuple[Fixture, ...]:
     """Every fixture, by name; those from real traces only where these are."""
+    import fixtures_formats  # noqa: F401
+
     found: list[Fixture] = []
     here = traces()
     for make in _MAKERS:
