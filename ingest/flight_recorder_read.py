@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import safe_pickle
-from .errors import UnusableInput
+from .errors import Damaged, UnusableInput
 from .kineto_header import as_int, parse_rank_list
 from .texts import whole
 
@@ -121,7 +121,18 @@ def read(source: Source, c: Collector) -> Dump:
 
 
 def _pickle(raw: bytes, name: str, c: Collector) -> Any:
-    data, end = safe_pickle.loads_at(raw, 0, name=name)
+    try:
+        data, end = safe_pickle.loads_at(raw, 0, name=name)
+    except Damaged:
+        data, end = safe_pickle.salvage(raw, name=name)
+        entries = data.get("entries") if type(data) is dict else None
+        if type(entries) is not list or not entries:
+            raise
+        if type(entries[-1]) is not dict or "is_p2p" not in entries[-1]:
+            entries.pop()
+        told = f"the dump is cut at byte {end}: its newest operations are lost, the others kept"
+        c.odd("truncated", told, "lost", offset=end)
+        return data
     if end < len(raw):
         told = f"{len(raw) - end} bytes behind the end of the pickle; not read"
         c.odd("trailing_bytes", told, offset=end)

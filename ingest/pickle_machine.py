@@ -93,6 +93,23 @@ class Machine:
             what = f"a damaged pickle ({type(e).__name__} in opcode {data[at]:#04x})"
             raise UnusableInput(what, path=self.name, offset=at) from None
 
+    def close_open(self) -> Any:
+        """What a pickle that is cut holds so far: what lists and dictionaries that are still open
+        have got is put into them. Raises Refused where the outermost value is no such container.
+        """
+        while self.marks:
+            values = self.since_mark()
+            into = self.stack[-1] if self.stack else None
+            if type(into) is list:
+                into.extend(values)
+            elif type(into) is dict:
+                self.put_all(into, zip(values[::2], values[1::2], strict=False))
+            else:
+                raise Refused("is cut where nothing of it can be used")
+        if not self.stack or type(self.stack[0]) not in (list, dict):
+            raise Refused("is cut where nothing of it can be used")
+        return self.stack[0]
+
     def take(self, n: int) -> bytes:
         """The next n bytes."""
         at = self.pos

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .errors import UnusableInput
+from .errors import Damaged, UnusableInput
 from .pickle_machine import Machine, Tensors
 from .pickle_opcodes import HANDLERS
-from .safe_globals import Maker
+from .safe_globals import Maker, Refused
 
 MAX_PICKLE_BYTES = 256 << 20
 MAX_NODES = 50_000_000
@@ -52,6 +52,26 @@ def loads_at(
         value = machine.run(HANDLERS)
         check_size(value, name=name)
     return value, machine.pos
+
+
+def salvage(data: bytes, *, name: str) -> tuple[Any, int]:
+    """What a pickle that was cut holds up to there, and the byte of the cut.
+
+    Its outermost value is a list or dictionary; the last one inside it may lack items. Raises
+    UnusableInput as `loads` does, and where the pickle is not cut or has nothing yet.
+    """
+    machine = Machine(data, 0, name, None)
+    with _without_collection():
+        try:
+            machine.run(HANDLERS)
+        except Damaged as cut:
+            try:
+                value = machine.close_open()
+            except Refused as e:
+                raise Damaged(f"a pickle that {e}", path=name, offset=cut.offset) from None
+            check_size(value, name=name)
+            return value, cut.offset or 0
+    raise UnusableInput("a pickle that is whole", path=name)
 
 
 @contextlib.contextmanager

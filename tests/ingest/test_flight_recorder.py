@@ -7,6 +7,7 @@ expected of the real ones is counted by Python's own unpickler, on files that we
 import json
 import os
 import pickle
+import pickletools
 import random
 import subprocess
 import sys
@@ -327,7 +328,7 @@ def test_hostile_and_broken_dumps_are_refused(tmp_path):
         tables(written(tmp_path, dump_of(entry(0, 1, profiling_name=Evil()))))
     assert not (tmp_path / "ran").exists()
     path = written(tmp_path, dump_of(entry(0, 1)))
-    path.write_bytes(path.read_bytes()[:-20])
+    path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(Damaged, match="cut"):
         tables(path)
     path.write_text('{"pg_config": ' + '{"a":' * 200_000)
@@ -336,6 +337,26 @@ def test_hostile_and_broken_dumps_are_refused(tmp_path):
     for nothing in ([], {"a": 1}, 7):
         with pytest.raises(UnusableInput, match="no Flight Recorder dump"):
             tables(written(tmp_path, nothing))
+
+
+def test_of_a_cut_dump_the_whole_entries_are_kept(tmp_path, retime_traces):
+    data = (retime_traces / REAL / "gpu_error_1st" / "_dump_14").read_bytes()
+    path = tmp_path / "_dump_14"
+    path.write_bytes(data)
+    whole = tables(path)
+    # A dictionary ends in SETITEMS: 13 groups and pg_config, 13 states and pg_status, 43 entries.
+    ends = [at for op, _, at in pickletools.genops(data) if op.name == "SETITEMS"][28:]
+    assert len(ends) == 43 + 1
+    half = sum(at < len(data) // 2 for at in ends)
+    for cut, kept in ((len(data) - 1, 43), (ends[41] + 40, 42), (len(data) // 2, half)):
+        path.write_bytes(data[:cut])
+        found = tables(path)
+        assert found["collectives"] == whole["collectives"][:kept]
+        assert len(found["progress"]) == 13
+        assert [p["severity"] for p in found["problems"] if p["code"] == "truncated"] == ["lost"]
+    path.write_bytes(data[:500])  # in pg_config
+    with pytest.raises(Damaged, match="cut"):
+        tables(path)
 
 
 def test_values_of_any_type_in_any_place_end_in_rows_and_problems(tmp_path):
