@@ -42,7 +42,8 @@ _LABEL = re.compile(
 )
 """What `srun -l`, `mpirun --tag-output` and PyTorch put before a task's lines: its number."""
 
-_MOST_COMMS = 1_000_000
+_MOST_COMMS = 400_000
+_MOST_PROCESSES = 100_000
 _MOST_DEVICES = 1 << 16
 _TEXT_BYTES = 1200
 
@@ -96,7 +97,7 @@ class Survey:
         self.comms: list[Comm] = []
         self.by_pointer: dict[tuple[str, int, bytes], list[Comm]] = {}
         self.by_thread: dict[tuple[str, int, int], list[Comm]] = {}
-        self.hosts_of_pid: dict[int, list[str]] = {}
+        self.hosts_of_pid: dict[int, set[str]] = {}
         self.versions: Counter[str] = Counter()
         self.device_names: dict[tuple[str, int, int], str] = {}
         self.has_table = False
@@ -104,10 +105,10 @@ class Survey:
 
     def host_of(self, host: str, pid: int) -> str:
         """The host's own name where another text ran into it: same process, known ending."""
-        known = self.hosts_of_pid.get(pid, ())
-        if host in known:
+        known = self.hosts_of_pid.get(pid)
+        if known is None or host in known:
             return host
-        return next((k for k in known if host.endswith(k)), host)
+        return next((host[i:] for i in range(1, len(host)) if host[i:] in known), host)
 
     def comm_of_pointer(self, host: str, pid: int, pointer: bytes, offset: int) -> Comm | None:
         """The communicator that a pointer means at a place of the log: pointers are used again."""
@@ -120,9 +121,7 @@ class Survey:
         process = self.processes.get((host, pid, device))
         if process is None:
             process = self.processes[(host, pid, device)] = Process(host, pid, device)
-            hosts = self.hosts_of_pid.setdefault(pid, [])
-            if host not in hosts:
-                hosts.append(host)
+            self.hosts_of_pid.setdefault(pid, set()).add(host)
         return process
 
 
@@ -227,11 +226,12 @@ def _add(
         c.odd("impossible_rank", f"a communicator of {size} ranks with a rank {place}; left out",
               "lost", offset=offset)  # fmt: skip
         return None
-    if len(found.comms) >= _MOST_COMMS:
-        c.odd("too_many_comms", f"more than {_MOST_COMMS} communicators; the rest is left out",
-              "lost", offset=offset)  # fmt: skip
-        return None
     pid = message.writer.pid
+    known = (host, pid, device) in found.processes
+    if len(found.comms) >= _MOST_COMMS or (not known and len(found.processes) >= _MOST_PROCESSES):
+        c.odd("too_many_comms", f"more than {_MOST_COMMS} communicators or {_MOST_PROCESSES} "
+              "processes; the rest is left out", "lost", offset=offset)  # fmt: skip
+        return None
     process = found._process(host, pid, device)
     comm = Comm(process, pointer, place, size, offset)
     process.comms.append(comm)

@@ -289,6 +289,16 @@ def test_a_host_with_a_benchmarks_cell_before_it_is_that_host(tmp_path):
     assert [(r["rank"], r["count"]) for r in read(tmp_path, text)["tuning"]] == [(0, 1)]
 
 
+def test_hosts_whose_processes_share_a_number_stay_apart(tmp_path):
+    """In containers every process may be number 1."""
+    text = init(0, 2, pid=1, host="pod-a", pointer="0xa") + init(
+        1, 2, pid=1, host="pod-b", pointer="0xa"
+    )
+    rows = read(tmp_path, text + call("AllReduce", 1, 1, "0xa", host="pod-b"))
+    assert [(r["rank"], r["host"]) for r in rows["ranks"]] == [(0, "pod-a"), (1, "pod-b")]
+    assert [r["rank"] for r in rows["collectives"]] == [1]
+
+
 def test_before_2_17_communicators_are_told_apart_by_size_order_and_host(tmp_path):
     """Two hosts of two: one pair inside each host, and two pairs across that nothing names."""
 
