@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 SQLITE = b"SQLite format 3\0"
+_FIRST_PAGE_KIND = 100
+_INTERIOR = b"\x05"
 
 _REPORT = re.compile(r"\.(nsys-rep|qdrep|qdstrm)$", re.I)
 _TABLE_FILE = re.compile(
@@ -35,9 +37,11 @@ _TABLE_FILE = re.compile(
 _EXPORT_FOLDER = re.compile(r"(?:.*[/!])?[^/!]*_(?:pqt|arw)dir", re.S)
 _ANY_TABLE_FILE = re.compile(r"\w{1,100}\.(parquet|arrows?|feather|ipc)")
 _JSON_TABLE = re.compile(
-    rb'^\s*\{[^\n]{0,4000}?"table"\s*:\s*"(StringIds|CUPTI_ACTIVITY_|NVTX_|TARGET_INFO_|META_DATA_|'
+    rb'^[ \t]*\{[^\n]{0,4000}?"table" {0,4}: {0,4}"'
+    rb"(StringIds|CUPTI_ACTIVITY_|NVTX_|TARGET_INFO_|META_DATA_|"
     rb"ANALYSIS_|PROCESSES|ThreadNames|ProcessStreams|ENUM_|DIAGNOSTIC_EVENT|GPU_METRICS|NET_|NIC_|"
-    rb"PROFILER_OVERHEAD|OSRT_|MPI_|SCHED_EVENTS|COMPOSITE_EVENTS)"
+    rb"PROFILER_OVERHEAD|OSRT_|MPI_|SCHED_EVENTS|COMPOSITE_EVENTS)",
+    re.M,
 )
 _OLD_JSON = re.compile(rb'^\s*\{"Type":\d+,"(CudaEvent|TraceProcessEvent|NvtxEvent)":\{')
 _MARKS = (
@@ -49,11 +53,17 @@ _MARKS = (
 def looks_like(head: bytes, name: str) -> bool:
     """Whether a file is an export of a report, or a report that was not exported."""
     if head.startswith(SQLITE):
-        # The list of tables is anywhere in a large file: then the name has to do.
-        named = name.lower().endswith((".sqlite", ".sqlite.gz")) and b"rocpd_" not in head
-        return named or any(m in head for m in _MARKS)
+        if any(m in head for m in _MARKS):
+            return True
+        # Where the list of tables outgrew its first page it may be anywhere in a large file.
+        outgrown = head[_FIRST_PAGE_KIND : _FIRST_PAGE_KIND + 1] == _INTERIOR
+        return (
+            outgrown
+            and name.lower().endswith((".sqlite", ".sqlite.gz"))
+            and (b"rocpd_" not in head)
+        )
     if head[:1] == b"{":
-        return bool(_JSON_TABLE.match(head) or _OLD_JSON.match(head))
+        return bool(_JSON_TABLE.search(head) or _OLD_JSON.match(head))
     return _is_report(head, name)
 
 

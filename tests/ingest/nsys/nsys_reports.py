@@ -22,6 +22,13 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INTEGER, end INTEGER, deviceId INTEGER,"
     " contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,"
     " graphId INTEGER, graphExecId INTEGER",
+    "CUPTI_ACTIVITY_KIND_CUDA_EVENT": "timestamp INTEGER, deviceId INTEGER, contextId INTEGER,"
+    " streamId INTEGER, correlationId INTEGER, globalPid INTEGER, eventId INTEGER,"
+    " eventSyncId INTEGER",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start INTEGER, end INTEGER, deviceId INTEGER,"
+    " contextId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER,"
+    " syncType INTEGER, eventId INTEGER, eventSyncId INTEGER",
+    "GENERIC_EVENTS": "rawTimestamp INTEGER, timestamp INTEGER, typeId INTEGER, data TEXT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INTEGER, end INTEGER, eventClass INTEGER,"
     " globalTid INTEGER, correlationId INTEGER, nameId INTEGER, returnValue INTEGER",
     "NVTX_EVENTS": "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER,"

@@ -171,13 +171,16 @@ def test_other_files_are_not_taken(nsys, retime_traces, tmp_path):
     other = tmp_path / "other.db"
     spoil(other, "CREATE TABLE NOTES (a)", "INSERT INTO NOTES VALUES (1)")
     heads = {
-        other.name: other.read_bytes(), "README.md": b"# Nsight Systems\nnsys export",
+        "other.sqlite": other.read_bytes(), "README.md": b"# Nsight Systems\nnsys export",
         "x.nsys-rep.txt": b"plain", "trace.json": b'{"traceEvents": []}',
         "a.parquet": b"PAR1....", "b.csv": b"Start,Duration\n1,2\n",
     }  # fmt: skip
     for name, head in heads.items():
         for reader in (report, recipe, stats):
             assert not reader.looks_like(head, name), (name, reader)
+    outgrown = b"SQLite format 3\0".ljust(100) + b"\x05" + b"\0" * 4000
+    assert report.looks_like(outgrown, "job.sqlite")
+    assert not report.looks_like(outgrown, "job.db")
     for path in ("a/trace.parquet", "a/data.arrow", "StringIds.parquet", "x/StringIds.csv"):
         assert report.bundle_of(path) is None
         assert recipe.bundle_of(path) is None

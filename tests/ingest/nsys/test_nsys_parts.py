@@ -4,7 +4,11 @@ Tables, columns and payload schemas are those that exports of NCCL 2.25 and the 
 reference show; the payload's header is the 32 bytes that stand before every one.
 """
 
+import base64
+import gzip
+import json
 import struct
+import zipfile
 
 import pytest
 from retime.ingest.errors import RankUnknown, UsageError
@@ -463,3 +467,72 @@ def test_a_report_of_metrics_alone_has_no_ranks(nsys, tmp_path):
     out = nsys.read(nsys.make(tmp_path / "m.sqlite", **METRICS, **start()))
     assert set(out) == {"counters", "transfers", "topology", "problems"}
     assert len(out["counters"]) == 5
+
+
+def test_a_wait_names_the_record_it_waits_for(nsys, tmp_path):
+    g = nsys.gid(A)
+    path = nsys.make(
+        tmp_path / "r_rank0.sqlite", **shifted(nsys, 0), **start(),
+        CUPTI_ACTIVITY_KIND_CUDA_EVENT=[(None, 0, 1, 23, 900, g, 6813, 5),
+                                        (None, 0, 1, 24, 901, g, 6813, 6)],
+        CUPTI_ACTIVITY_KIND_SYNCHRONIZATION=[
+            (10, 12, 0, 1, 7, 30, g, 2, 6813, 6), (20, 90, 0, 1, 0xFFFFFFFF, 31, g, 1, 6813, 5),
+        ],
+    )  # fmt: skip
+    out = nsys.read(path)
+    keys = ("name", "stream", "dur_ns", "correlation", "wait_stream", "wait_correlation")
+    assert [tuple(e[k] for k in keys) for e in out["events"] if e["kind"] == "sync"] == [
+        ("Stream Wait Event", 7, 2, 30, 24, 901), ("Event Sync", None, 70, 31, None, None),
+    ]  # fmt: skip
+
+
+def test_metrics_of_older_exports(nsys, tmp_path):
+    path = nsys.make(
+        tmp_path / "m.sqlite", **start(),
+        GENERIC_EVENTS=[(0, 50, 0x1000002, '{"SMs Active": "97", "unit": "%", "x": 1.5}'),
+                        (0, 60, 2, "[1]"), (0, 70, 2, "{" * 9000)],
+    )  # fmt: skip
+    out = nsys.read(path)
+    assert [(c["device"], c["name"], c["time_ns"], c["value"]) for c in out["counters"]] == [
+        ("source 2", "SMs Active", ZERO + 50, 97.0), ("source 2", "x", ZERO + 50, 1.5),
+    ]  # fmt: skip
+    assert nsys.problems(out)["generic_event"]["count"] == 2
+
+
+def test_json_lines_with_numbers_and_payloads_as_text(nsys, tmp_path):
+    g, t = nsys.gid(A), nsys.gid(A, A)
+    payload = nsys.blob(nsys.ALL_REDUCE, struct.pack("<QQii", nsys.HASH, 4096, 0, 0))
+    rows = [
+        {"table": "StringIds", "id": 1, "value": STRINGS[0][1]},
+        *({"table": "NVTX_PAYLOAD_SCHEMA_ENTRIES", "domainId": d, "schemaId": s, "type": k,
+           "name": n, "offset": o} for d, s, _, _, k, n, o in nsys.SCHEMA_ENTRIES),
+        {"table": "TARGET_INFO_SESSION_START_TIME", "utcEpochNs": str(ZERO)},
+        {"table": "CUPTI_ACTIVITY_KIND_RUNTIME", "start": "150", "end": "160",
+         "globalTid": str(t), "correlationId": 11, "nameId": 9},
+        {"table": "CUPTI_ACTIVITY_KIND_KERNEL", "start": "1000", "end": 1500, "globalPid": g,
+         "correlationId": "11", "demangledName": 1, "streamId": 7, "deviceId": 0},
+    ]  # fmt: skip
+    for text in (payload.hex(), base64.b64encode(payload).decode()):
+        call_row = {
+            "table": "NVTX_EVENTS", "start": 100, "end": 200, "eventType": 59, "globalTid": t,
+            "text": "ncclAllReduce", "domainId": 1, "binaryData": text,
+        }  # fmt: skip
+        path = tmp_path / "r_rank0.jsonl"
+        path.write_text("".join(json.dumps(r) + "\n" for r in [*rows, call_row]))
+        (row,) = nsys.read(path)["collectives"]
+        assert (row["in_bytes"], row["start_ns"]) == (4096, ZERO + 1000)
+
+
+def test_compressed_and_archived_reports(nsys, tmp_path, two):
+    plain = two()
+    wanted = nsys.read(plain)["collectives"]
+    packed = tmp_path / "two.sqlite.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert nsys.read(packed)["collectives"] == wanted
+    nsys.as_folder(plain, tmp_path / "two_pqtdir", "parquet")
+    with zipfile.ZipFile(tmp_path / "two.zip", "w") as z:
+        for file in (tmp_path / "two_pqtdir").iterdir():
+            z.write(file, f"two_pqtdir/{file.name}")
+    out = nsys.read(tmp_path / "two.zip")
+    assert out["collectives"] == wanted
+    assert out["ranks"][0]["source"] == f"{tmp_path}/two.zip!two_pqtdir"
