@@ -49,6 +49,7 @@ def node_of(raw: dict) -> Node:
     inputs, input_types = _side(raw, "input")
     outputs, output_types = _side(raw, "output")
     listed = raw.get("attrs")
+    attrs: dict[str, object]
     if isinstance(listed, list):
         attrs = {
             a["name"]: a.get("value")

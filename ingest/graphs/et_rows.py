@@ -33,7 +33,9 @@ _TELLING = re.compile(rb"record_param_comms|process_group:init")
 ROOT = 1
 USER_SCOPE = 7
 HELD_CALLS = 20_000
-"""Calls held back until the groups they name are known, which may stand behind them."""
+HELD_SPLITS = 1 << 20
+"""Calls (and the numbers in their lists) held back until the groups they name are known, which may
+stand behind them."""
 
 MOVES = frozenset({"aten::copy_", "aten::_copy_from"})
 
@@ -104,6 +106,7 @@ class _Trace:
         self.groups = Groups()
         self.writers = Writers()
         self.held: list[tuple[Node, Call]] = []
+        self.n_splits = 0
         self.with_call: set[int | None] = set()
         self.ids: set[int] = set()
         self.size_of: dict[int, int] = {}
@@ -168,7 +171,8 @@ class _Trace:
             if call.number and call.size:
                 self.size_of[call.number] = call.size
             self.held.append((node._replace(inputs=[], outputs=[]), call))
-            if len(self.held) >= HELD_CALLS:
+            self.n_splits += len(call.in_splits or ()) + len(call.out_splits or ())
+            if len(self.held) >= HELD_CALLS or self.n_splits >= HELD_SPLITS:
                 self._give_calls()
 
     def _node_row(self, node: Node, call: Call | None) -> None:
@@ -208,7 +212,7 @@ class _Trace:
     def _give_calls(self) -> None:
         for node, call in self.held:
             self._collective(node, call)
-        self.held = []
+        self.held, self.n_splits = [], 0
 
     def _collective(self, node: Node, call: Call) -> None:
         comm = self._comm_of(call)

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 
-from ..kineto_comms import Comm, Comms
+from ..kineto_comms import Comm, Comms, identity
 from ..kineto_header import MAX_MEMBERS, Group, as_int, as_size, backend_of, parse_rank_list
 from ..kineto_problems import Tally
 
 INIT = "## process_group:init ##"
 MAX_NAME = 1000
+
+MAX_ALL_MEMBERS = 8 << 20
+"""Members of all groups together that are written out; further groups have a size only."""
+
+MAX_WORK = 4 << 20
+"""Groups and members gone through again as listings come; after that no more are listed."""
+
+
+@lru_cache(maxsize=8)
+def _first(n: int) -> tuple[int, ...]:
+    return tuple(range(n))
 
 
 class Groups:
@@ -24,6 +36,9 @@ class Groups:
         self._tally = Tally()
         self._comms: Comms | None = None
         self._seen: dict[str, Comm] = {}
+        self._asked: dict[tuple, Comm | None] = {}
+        self._room = MAX_ALL_MEMBERS
+        self._work = MAX_WORK
         self.world: int | None = None
 
     def learn(self, text: str) -> bool:
@@ -44,7 +59,7 @@ class Groups:
 
     def add(self, entry: dict) -> None:
         """Adds one group: `pg_name`, `pg_desc`, `ranks`, `group_size`, `backend_config`."""
-        if not isinstance(entry.get("pg_name"), str | int):
+        if not isinstance(entry.get("pg_name"), str | int) or self._work < 0:
             return
         name = str(entry["pg_name"])[:MAX_NAME]
         size = as_size(entry.get("group_size"))
@@ -53,7 +68,7 @@ class Groups:
         if whole and ranks and size in (None, len(ranks)):
             members = ranks
         elif whole and not ranks and size and size <= MAX_MEMBERS:
-            members = tuple(range(size))
+            members = _first(size) if self._may(size) else None
             self.world = max(size, self.world or 0)
         description = entry.get("pg_desc")
         group = Group(
@@ -66,6 +81,7 @@ class Groups:
         if group not in self._listed:
             self._listed[group] = None
             self._comms = None
+            self._asked = {}
         # Before 2.4 calls name a group by the number of its back end.
         for key in ("backend_id", "uid"):
             number = as_int(entry.get(key))
@@ -75,6 +91,7 @@ class Groups:
     def _now(self) -> Comms:
         if self._comms is None:
             self._comms = Comms(list(self._listed), self.world, self._tally)
+            self._work -= sum(1 + len(g.ranks or ()) for g in self._listed)
         return self._comms
 
     def of(
@@ -91,10 +108,31 @@ class Groups:
             name = self._by_id.get(number)
         if not name:
             return None
-        comm = self._now().of(name, description, None, size, start, stride)
+        key = (name[:MAX_NAME], description, size, start, stride)
+        if key not in self._asked:
+            self._asked[key] = self._find(*key)
+        comm = self._asked[key]
         if comm is not None:
             self._seen[comm.comm] = comm
         return comm
+
+    def _find(
+        self,
+        name: str,
+        description: str | None,
+        size: int | None,
+        start: int | None,
+        stride: int | None,
+    ) -> Comm | None:
+        if self._may(size or 0):
+            return self._now().of(name, description, None, size, start, stride)
+        self._tally.add("members_unknown")
+        return Comm(identity(name, None, size), name, description, None, size, None)
+
+    def _may(self, size: int) -> bool:
+        """Whether a group of this size may still be written out."""
+        self._room -= max(size, 0)
+        return self._room >= 0
 
     def only(self) -> Comm | None:
         """The communicator where the trace lists a single one."""

@@ -133,3 +133,17 @@ def test_a_forced_format_refuses_what_is_none():
     for module, data in ((pytorch_et, b'{"a": 1}'), (param_comms, b"{}"), (chakra, b"\xff" * 99)):
         with pytest.raises(UnusableInput):
             list(module.parse(source(data, "x_et_0.json"), rank=0))
+
+
+def test_groups_of_a_million_do_not_fill_memory(monkeypatch):
+    monkeypatch.setattr("retime.ingest.graphs.groups.MAX_ALL_MEMBERS", 1000)
+    call = (
+        '{"id": %d, "name": "record_param_comms", "ctrl_deps": 1, "inputs": {"values": '
+        '[[1, false], ["g%d", ""], 0, "barrier", [], [], 0, 1, 600], "types": []}}'
+    )
+    nodes = ",".join(call % (i, i) for i in (7, 8, 9)).encode()
+    got = tables(HEAD + nodes + b"]}")
+    assert [(c["name"], c["size"], c["ranks"] is None) for c in got["comms"]] == [
+        ("g7", 600, False), ("g8", 600, True), ("g9", 600, True),
+    ]  # fmt: skip
+    assert ("members_unknown", 2) in [(p["code"], p["count"]) for p in got["problems"]]
