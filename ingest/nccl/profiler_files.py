@@ -40,7 +40,7 @@ class _File:
                 self.places.add((int(m[2]), int(m[3])))
         elif m := _HOSTED.search(source.name):
             self.host = m[1]
-        for _, line, _ in lines(source, lambda *a, **k: None, 16 << 20):
+        for _, line, _ in lines(source, lambda *a, **k: None, 4 << 20):
             text = line[:2048]
             if self.pid is None and (m := _PID.search(text)):
                 self.pid = int(m[1])
@@ -79,7 +79,6 @@ def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Record
             "rank_not_used",
             f"--rank {rank} is one rank, but the files are of {len(processes)} processes: their "
             "communicators tell the ranks",
-            rank=None,
         )
     spans: dict[int, Own] = {}
     n = 0

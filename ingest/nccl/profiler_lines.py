@@ -13,7 +13,7 @@ from .values import scaled
 if TYPE_CHECKING:
     from ..sources import Source
 
-_MAX_LINE = 16 << 20
+_MAX_LINE = 4 << 20
 _BARE = re.compile(r'(": ?)(\(nil\)|-?(?!true|false|null)[A-Za-z_]\w{0,63}|0[xX][0-9a-fA-F]{1,16})'
                    r"(?= ?[,}])")  # fmt: skip
 """2.28 to 2.29.2 print pointers and the names of types bare; a time may be `-nan`."""
