@@ -28,6 +28,7 @@ _WANTED: dict[str, Any] = {
 } | {n: pl.String() for n in ("block", "token_class", "id_space", "source")} | {
     "weight_sum": pl.Float64(), "experts": pl.List(pl.Int64), "weights": pl.List(pl.Float64),
 }  # fmt: skip
+_ARROW = {n: pl.Series([], dtype=k).to_arrow().type for n, k in _WANTED.items()}
 _INTEGER = r"^[+-]?[0-9]{1,18}$"
 _NUMBER = r"^[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?$"
 _BETWEEN = r"[\s,;|\[\]()\"']+"
@@ -163,55 +164,54 @@ def _typed(frame: pl.DataFrame, odd: Odd) -> pl.DataFrame:
     """The known columns as what they should be; what does not fit becomes null and is told."""
     out: dict[str, pl.Series] = {}
     for name in frame.columns:
-        if name in COLUMNS:
-            wanted = _WANTED[name]
-            made = _series(frame[name], wanted)
-            out[name] = made.cast(wanted)
-            n_bad = _n_values(frame[name], wanted) - _n_values(made, wanted)
-            if n_bad > 0:
-                told = f"a value of `{name}` that is not {wanted}; null is kept"
-                odd("wrong_type", told, count=n_bad)
+        if name not in COLUMNS:
+            continue
+        wanted, given = _WANTED[name], frame[name]
+        if isinstance(given.dtype, pl.Categorical | pl.Enum):
+            given = given.cast(pl.String)
+        if isinstance(wanted, pl.List):
+            lists = _listed(given)
+            flat = lists.explode(empty_as_null=False, keep_nulls=False)
+            made = _simple(flat, wanted.inner)
+            out[name] = _lists(lists, made).cast(wanted)
+            n_given = len(flat) - flat.null_count()
+            if not isinstance(given.dtype, pl.List | pl.Array) and not len(lists.drop_nulls()):
+                n_given = len(given) - given.null_count()
+        else:
+            made = out[name] = _simple(given, wanted)
+            n_given = len(given) - given.null_count()
+        n_bad = n_given - (len(made) - made.null_count())
+        if n_bad > 0:
+            told = f"a value of `{name}` that is not {wanted}; null is kept"
+            odd("wrong_type", told, count=n_bad)
     return pl.DataFrame(out)
 
 
-def _n_values(values: pl.Series, wanted: pl.DataType) -> int:
-    """Values that are not null; of a column of lists, those in the lists."""
-    if isinstance(values.dtype, pl.List) and isinstance(wanted, pl.List):
-        return len(inner := values.explode().drop_nulls()) and len(inner)
-    if isinstance(wanted, pl.List) and values.dtype == pl.String:
-        return int(_split(values).list.len().sum() or 0)
-    return len(values) - values.null_count()
-
-
-def _split(texts: pl.Series) -> pl.Series:
-    """Lists of the texts between commas, spaces, semicolons and bars; null stays null."""
-    parts = texts.str.replace_all(_BETWEEN, " ").str.strip_chars(" ").str.split(" ")
-    return parts.list.eval(pl.element().filter(pl.element() != ""))
-
-
-def _series(values: pl.Series, wanted: pl.DataType) -> pl.Series:
+def _listed(values: pl.Series) -> pl.Series:
+    """A column of lists, whatever it was: texts are taken apart, single numbers become lists."""
     kind = values.dtype
-    if isinstance(kind, pl.Categorical | pl.Enum):
-        values = values.cast(pl.String)
-        kind = values.dtype
-    if isinstance(wanted, pl.List):
-        if kind == pl.String:
-            values = _split(values)
-        elif isinstance(kind, pl.Array):
-            values = values.arr.to_list()
-        elif kind.is_numeric():
-            values = values.reshape((-1, 1)).arr.to_list()
-        if not isinstance(values.dtype, pl.List):
-            return pl.Series(values.name, [None] * len(values), wanted)
-        inner = _simple(values.explode(empty_as_null=False, keep_nulls=False), wanted.inner)
-        return _lists(values, inner)
-    return _simple(values, wanted)
+    if isinstance(kind, pl.List):
+        return values
+    if isinstance(kind, pl.Array):
+        return values.arr.to_list()
+    if kind == pl.String:
+        clean = values.str.replace_all(_BETWEEN, " ").str.strip_chars(" ")
+        # Nothing is a list without elements, not one with an empty text.
+        parts = clean.str.split(" ")
+        empty = (clean == "").fill_null(False)
+        if empty.any():
+            none = pl.Series([[]], dtype=pl.List(pl.String))
+            parts = none.new_from_index(0, len(parts)).zip_with(empty, parts)
+        return parts
+    if kind.is_numeric():
+        return values.reshape((-1, 1)).arr.to_list().zip_with(
+            values.is_not_null(), pl.Series([None] * len(values), dtype=pl.List(kind))
+        )  # fmt: skip
+    return pl.Series(values.name, [None] * len(values), pl.List(pl.Null))
 
 
 def _lists(like: pl.Series, flat: pl.Series) -> pl.Series:
     """Lists of the same lengths as those of `like` (null where it is null) from flat values."""
-    import pyarrow as pa
-
     lengths = like.list.len().fill_null(0).to_numpy().astype(np.int64)
     ends = np.concatenate([[0], np.cumsum(lengths)])
     mask = like.is_null().to_numpy() if like.null_count() else None
@@ -277,7 +277,7 @@ def _columns_of(rows: list[Row]) -> pl.DataFrame:
         elif wanted == pl.String:
             # JSON can spell half a character, which no text may hold.
             values = [None if v is None else v.encode("utf-8", "replace").decode() for v in values]
-        out[name] = pl.Series(name, values, wanted)
+        out[name] = pl.Series(name, pa.array(values, _ARROW[name])).cast(wanted)
     return pl.DataFrame(out or {"layer": pl.Series([None] * len(rows), dtype=pl.Int64)})
 
 
