@@ -122,7 +122,7 @@ def detect(source: Source) -> str:
         if further is not None and further(source):
             return format
     raise UnusableInput(
-        f"not a trace of any of the {len(FORMATS)} formats known; --format NAME forces a parser",
+        "not a trace of a known format; --format NAME forces a parser",
         path=source.name,
     )
 

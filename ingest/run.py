@@ -145,6 +145,7 @@ def ingest(
         reports |= _ingest_all(folder, todo, known, rank, n_workers, progress)
 
     ordered = [reports[i] for i in sorted(reports)]
+    _spare(ordered)
     if not any(r.status in ("new", "already") for r in ordered):
         raise _nothing_usable(ordered, problems, given)
     manifests, _ = warehouse.manifests(job)
@@ -429,6 +430,19 @@ def _failure(
     return SourceReport(
         source.name, status, source.size_bytes, format, problems=[problem], error=error
     )
+
+
+def _spare(reports: list[SourceReport]) -> None:
+    """A source that could not be read, beside one that holds the same and was, is no loss."""
+    there = [r.name for r in reports if r.status in ("new", "already")]
+    for r in reports:
+        if r.status != "failed" or r.format is None or r.format not in detect.FORMATS:
+            continue
+        spare = getattr(detect.parser(r.format), "spare", None)
+        twin = None if spare is None else spare(r.name, there)
+        if twin is not None:
+            r.status, r.error = "already", None
+            r.problems = [Problem("spare", f"the same is read from {twin}", "info")]
 
 
 def _nothing_usable(

@@ -12,7 +12,7 @@ Times become Unix time by the session start, unless the export added it already
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import UnusableInput
@@ -69,6 +69,14 @@ def looks_like(head: bytes, name: str) -> bool:
 
 def _is_report(head: bytes, name: str) -> bool:
     return bool(_REPORT.search(name)) and (b"\0" in head or not head[:64].isascii())
+
+
+def spare(name: str, others: Iterable[str]) -> str | None:
+    """The export that was read of a report that cannot be: it lies beside it, by the same name."""
+    stem = _REPORT.sub("", name)
+    if stem == name:
+        return None
+    return next((o for o in others if o.startswith((f"{stem}.", f"{stem}_"))), None)
 
 
 def bundle_of(path: str) -> str | None:

@@ -3,6 +3,7 @@
 import random
 import re
 import sqlite3
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 from retime.ingest.detect import detect
 from retime.ingest.errors import RetimeError, UnusableInput
 from retime.ingest.nsys import recipe, report, stats
+from retime.ingest.run import ingest
 
 MFU = "nsys/nsys-ai/mfu_2gpu_before.sqlite"
 MOCK = "nsys/nsys-ai/mock.sqlite"
@@ -278,3 +280,19 @@ def test_mutated_reports_end_in_rows_or_an_error(nsys, small, retime_traces, tmp
             refused += 1
     assert read > 5
     assert read + refused == 60
+
+
+def test_a_report_beside_its_own_export_is_no_loss(tmp_path, retime_traces):
+    real = retime_traces / "nsys" / "nsys-ai" / "mfu_2gpu_before.sqlite"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "run.sqlite").write_bytes(real.read_bytes())
+    (tmp_path / "in" / "run.nsys-rep").write_bytes(b"\x01\x02\0\0binary")
+    done = ingest(tmp_path / "w", str(tmp_path / "in"), job="j")
+    status = {Path(s.name).name: (s.status, [p.code for p in s.problems]) for s in done.sources}
+    assert status["run.sqlite"][0] == "new"
+    assert status["run.nsys-rep"] == ("already", ["spare"])
+    (tmp_path / "in" / "other.nsys-rep").write_bytes(b"\x01\x02\0\0binary")
+    done = ingest(tmp_path / "w", str(tmp_path / "in"), job="j")
+    failed = [s for s in done.sources if s.status == "failed"]
+    assert [Path(s.name).name for s in failed] == ["other.nsys-rep"]
+    assert "nsys export" in str(failed[0].error)
