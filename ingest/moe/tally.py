@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..schema import MAX_RANK, TABLES, TEXT
 
-MAX_EXPERTS = 1 << 20
+MAX_EXPERTS = 1 << 16
 """No model has so many experts in a layer: an id from here on is damage, not an expert."""
 
 COUNT_AT_ONCE = 1 << 21

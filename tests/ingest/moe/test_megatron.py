@@ -76,6 +76,13 @@ def test_tokens_without_any_expert_are_padding_and_single_ones_dropped(trace, re
     ]  # fmt: skip
 
 
+def test_calls_of_no_tokens_and_of_no_choices(trace, read):
+    got = read(megatron, trace(call(0, 0, []), call(0, 1, [[], []]), call(0, 2, [[4]])))
+    assert got.rows("layer", "token_class", "expert", "tokens") == [
+        (1, "padding", None, 2), (2, "real", 4, 1),
+    ]  # fmt: skip
+
+
 def test_what_is_no_call_is_told_with_its_place_and_the_rest_is_kept(trace, read):
     good = call(0, 0, [[1, 2]])
     bad = [
