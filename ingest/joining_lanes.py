@@ -8,6 +8,7 @@ same, or sizes that no two steps share. Whatever stays open is not joined.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -16,12 +17,14 @@ from .joining_evidence import FEW_KNOWN, Channel, Lane, channels, repeats
 from .joining_rows import View, compatible
 from .participations import code
 
-FEW_SIZES = 16
-"""Pairs that sizes alone take at least."""
+FEW_SIZES, FEW_OF_STEP, ALIKE = 16, 4, 0.7
+"""Pairs that sizes alone take at least, and in a step; share that two steps may have in common."""
 RIVAL = 4.0
 """A shift wins only if every other is this many times worse."""
 LEAST_SURPRISES = 2.0
 """Pairs that agree though they would not, were they of two steps: fewer are no evidence at all."""
+NEIGHBOURS = 4
+"""Operations before and after a moment among which its own is looked for."""
 STRAY = 0.02
 """Share of the pairs that may differ all the same."""
 SIDEWAYS = (-3, -2, -1, 1, 2, 3)
@@ -69,18 +72,20 @@ def lay(
     table = _Table(view, a, b)
     known = _shifts_of(a, b, same)
     shifts = table.without_contradiction(known)
-    if not len(shifts):
-        return "none"
     overlap = table.overlap(shifts)
-    if len(known) and len(same[0]) >= FEW_KNOWN:
+    if len(shifts) and len(known) and len(same[0]) >= FEW_KNOWN:
         return _pairs(table, None, int(shifts[0]), np.inf)
-    reason = "open"
+    reason = "open" if len(shifts) else "none"
     for channel in channels(view, a, b, offset_ns):
         found = _decide(table, channel, shifts, overlap)
         if isinstance(found, tuple):
             return _pairs(table, channel, *found)
         reason = found if found != "open" else reason
-    if _by_sizes(table, shifts, overlap):
+        if channel.moments and channel.constant is not None:
+            near = _by_moment(table, channel)
+            if near is not None:
+                return near
+    if reason == "open" and _by_sizes(table, shifts, overlap):
         return _pairs(table, None, int(shifts[np.argmax(overlap)]), np.inf)
     return reason
 
@@ -192,6 +197,8 @@ def _decide(
     table: _Table, channel: Channel, shifts: np.ndarray, overlap: np.ndarray
 ) -> tuple[int, float] | str:
     """The shift that this evidence chooses and how surely, else why it chooses none."""
+    if not len(shifts):
+        return "none"
     score = _score(table, channel, shifts)
     enough = (score.n >= channel.few) & (4 * overlap >= overlap.max())
     if not enough.any():
@@ -207,6 +214,42 @@ def _decide(
     sure = channel.moments and channel.constant is not None
     surprises = np.inf if sure else _surprises(table, channel, int(shifts[best]))
     return (int(shifts[best]), surprises) if surprises >= LEAST_SURPRISES else "open"
+
+
+def _by_moment(table: _Table, channel: Channel) -> Laid | None:
+    """Pairs that are nearest to each other on one clock: sources that lost operations, too.
+
+    Each must be far nearer than any other operation that it may be, and most of those that both
+    sources could have seen must pair: else the two clocks may not be one.
+    """
+    a, b = np.flatnonzero(channel.has_a), np.flatnonzero(channel.has_b)
+    assert channel.constant is not None
+    when_a, when_b = channel.a[a], channel.b[b] + channel.constant
+    order = np.argsort(when_a, kind="stable")
+    place = np.searchsorted(when_a[order], when_b)
+    best = np.full(len(b), -1, dtype=np.int64)
+    off, next_off = np.full(len(b), np.inf), np.full(len(b), np.inf)
+    for k in range(-NEIGHBOURS, NEIGHBOURS):
+        at = place + k
+        inside = np.flatnonzero((at >= 0) & (at < len(a)))
+        near = order[at[inside]]
+        inside, near = (x[table.fit(a[near], b[inside])] for x in (inside, near))
+        far = np.abs(when_a[near] - when_b[inside])
+        better = far < off[inside]
+        next_off[inside] = np.minimum(next_off[inside], np.where(better, off[inside], far))
+        off[inside], best[inside] = (
+            np.where(better, far, off[inside]),
+            np.where(better, near, best[inside]),
+        )
+    good = (off <= channel.worst) & (next_off >= RIVAL * np.maximum(off, channel.floor))
+    uses = np.bincount(best[good], minlength=len(a))
+    good[good] = uses[best[good]] == 1
+    i, j = a[best[good]], b[good]
+    low, high = when_a.min() - channel.worst, when_a.max() + channel.worst
+    could = int(((when_b >= low) & (when_b <= high)).sum())
+    if len(i) < FEW_KNOWN or 2 * len(i) < min(could, len(a)) or (np.diff(i) <= 0).any():
+        return None
+    return Laid(table.a.rows[i], table.b.rows[j], None, 0.0, np.inf)
 
 
 def _surprises(table: _Table, channel: Channel, shift: int) -> float:
@@ -289,13 +332,24 @@ def _by_sizes(table: _Table, shifts: np.ndarray, overlap: np.ndarray) -> bool:
     if (8 * np.delete(overlap, best) > overlap[best]).any():
         return False
     i, j = table.pairs(int(shifts[best]))
-    view = table.view
-    for rows in (table.a.rows[i], table.b.rows[j]):
-        told = [
-            tuple(table.kind_a[i][view.step[rows] == s].tolist())
-            for s in np.unique(view.step[rows][view.step[rows] >= 0]).tolist()
-        ]
-        long = [t for t in told if len(t) >= 4]
-        if len(long) >= 2 and len(set(long)) == len(long):
-            return True
-    return False
+    return any(
+        _steps_differ(table.kind_a[i], table.view.step[rows])
+        for rows in (table.a.rows[i], table.b.rows[j])
+    )
+
+
+def _steps_differ(kind: np.ndarray, step: np.ndarray) -> bool:
+    """Whether no two steps, of several, have most of their operations in common.
+
+    The first and the last may have been seen in part only.
+    """
+    inner = [
+        Counter(kind[step == s].tolist()) for s in np.unique(step[step >= 0]).tolist()[1:-1]
+    ]  # fmt: skip
+    if len(inner) < 2 or min(x.total() for x in inner) < FEW_OF_STEP:
+        return False
+    return all(
+        (x & y).total() <= ALIKE * min(x.total(), y.total())
+        for k, x in enumerate(inner)
+        for y in inner[:k]
+    )

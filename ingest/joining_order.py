@@ -57,7 +57,7 @@ def by_order(view: View, groups: Groups, rank: int, first: int, second: int) -> 
                     laid[(pair.first, pair.second, k)] = found
         offset = _agreed(laid)
         laid = _sure(_of_one_clock(laid, offset))
-        if offset is None:
+        if not any(x.offset_ns is not None for x in laid.values()):
             break
     laid = _of_one_communicator(view, laid)
     for found in laid.values():

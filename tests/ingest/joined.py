@@ -84,7 +84,9 @@ def inspector(ops: list[Truth], *, error: float = 0.003, seed: int = 5, **more: 
     ]  # fmt: skip
 
 
-def profiler(ops: list[Truth], *, jitter_ns: int = 3 * US, seed: int = 6, **more: Any) -> list[dict]:
+def profiler(
+    ops: list[Truth], *, jitter_ns: int = 3 * US, seed: int = 6, **more: Any
+) -> list[dict]:
     """Times from a zero of the process's own."""
     random = np.random.default_rng(seed)
     return [
