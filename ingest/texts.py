@@ -26,28 +26,36 @@ def lines(
     `most` bytes only so many are given, and `on_odd(code, message, severity, offset=...)` is told
     (`long_line`); a compressed stream that ends early is told as `truncated`.
     """
+
+    def long(offset: int) -> None:
+        told = f"a line of more than {most} bytes; the rest of it is left out"
+        on_odd("long_line", told, "lost", offset=offset)
+
     at, kept, start, over = 0, bytearray(), 0, False
     with source.open() as f:
         while block := f.read(BLOCK):
-            pos = 0
-            while True:
-                end = block.find(b"\n", pos)
-                piece = block[pos : end if end >= 0 else len(block)]
-                room = most - len(kept)
-                if len(piece) > room and not over:
-                    over = True
-                    told = f"a line of more than {most} bytes; the rest of it is left out"
-                    on_odd("long_line", told, "lost", offset=start)
-                kept += piece[: max(room, 0)]
-                if end < 0:
-                    break
-                line = bytes(kept[:-1] if kept.endswith(b"\r") else kept)
-                yield start, line, True
-                kept.clear()
-                over = False
-                pos = end + 1
-                start = at + pos
             at += len(block)
+            first, *middle = block.split(b"\n")
+            if len(kept) + len(first) > most and not over:
+                over = True
+                long(start)
+            kept += first[: max(most - len(kept), 0)]
+            if not middle:
+                continue
+            yield start, bytes(kept[:-1] if kept.endswith(b"\r") else kept), True
+            last = middle.pop()
+            start = at - len(last) - sum(map(len, middle)) - len(middle)
+            for line in middle:
+                n = len(line) + 1
+                if n > most + 1:
+                    long(start)
+                    line = line[:most]
+                yield start, line[:-1] if line.endswith(b"\r") else line, True
+                start += n
+            over = len(last) > most
+            if over:
+                long(start)
+            kept = bytearray(last[:most])
         if kept:
             yield start, bytes(kept), False
         defect = stream_defect(f)
