@@ -45,7 +45,7 @@ def count(ids: np.ndarray, weights: np.ndarray | None = None) -> Counted:
     A column in which no token has a choice is not a choice: some writers fill up to a fixed width.
     """
     used = (ids != -1).any(axis=0)
-    tokens, sums = np.zeros(0, np.int64), np.zeros(0)
+    parts = []
     n_padding = n_dropped = n_beyond = n_bad = 0
     rows = max(1, COUNT_AT_ONCE // max(1, ids.shape[1]))
     for at in range(0, len(ids), rows):
@@ -57,15 +57,39 @@ def count(ids: np.ndarray, weights: np.ndarray | None = None) -> Counted:
         n_padding += int((~some).sum())
         n_dropped += int((~chosen[some][:, used]).sum())
         flat = part[good]
-        tokens = added(tokens, np.bincount(flat, minlength=len(tokens)))
+        w = None
         if weights is not None:
             w = weights[at : at + rows][good].astype(np.float64)
             finite = np.isfinite(w)
             n_bad += int((~finite).sum())
-            sums = added(sums, np.bincount(flat, np.where(finite, w, 0.0), minlength=len(sums)))
+            w = np.where(finite, w, 0.0)
+        parts.append(_by_expert(flat, np.ones(len(flat), np.int64), w))
+    experts, tokens, sums = parts[0] if parts else _by_expert(*_NOTHING)
+    if len(parts) > 1:
+        all_sums = None if weights is None else np.concatenate([p[2] for p in parts])
+        all_ids, n = (np.concatenate([p[i] for p in parts]) for i in (0, 1))
+        experts, tokens, sums = _by_expert(all_ids, n, all_sums)
+    kept = None if weights is None else sums
+    return Counted(experts, tokens, kept, n_padding, n_dropped, n_beyond, n_bad)
+
+
+_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+
+
+def _by_expert(
+    ids: np.ndarray, n: np.ndarray, weights: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Distinct ids, ascending, with the sums of `n` and of `weights` for each."""
+    places, experts = ids, None
+    if len(ids) * 8 < int(ids.max(initial=0)):
+        # Few ids, one of them large: an array up to it would cost more than they do.
+        experts, places = np.unique(ids, return_inverse=True)
+    tokens = np.bincount(places, n).astype(np.int64)
+    sums = None if weights is None else np.bincount(places, weights)
+    if experts is not None:
+        return experts, tokens, sums
     experts = np.flatnonzero(tokens)
-    kept = None if weights is None else sums[experts]
-    return Counted(experts, tokens[experts], kept, n_padding, n_dropped, n_beyond, n_bad)
+    return experts, tokens[experts], None if sums is None else sums[experts]
 
 
 def added(sums: np.ndarray, more: np.ndarray) -> np.ndarray:

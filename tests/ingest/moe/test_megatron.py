@@ -9,9 +9,10 @@ import gzip
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from retime.ingest.errors import RankUnknown, UnusableInput
-from retime.ingest.moe import megatron, megatron_counts
+from retime.ingest.moe import megatron, megatron_counts, tally
 
 
 def call(step, layer, ids, rank=3, block="decoder", **more):
@@ -187,3 +188,20 @@ def test_counts_need_a_rank_and_keep_to_numbers_of_tokens(tmp_path, read):
     got = read(megatron_counts, path, rank=2)
     assert sum(n for (n,) in got.rows("tokens")) == 128 + 96 + 80 + 50 + 51
     assert got.problems()["bad_record"] == ("lost", 2)
+
+
+def test_many_choices_are_counted_in_pieces_as_at_once(monkeypatch):
+    rng = np.random.default_rng(2)
+    ids = rng.integers(-1, 40, (500, 4))
+    ids[:, 2] = np.where(ids[:, 2] < 0, -1, ids[:, 2] + 60_000)
+    ids[rng.random(500) < 0.1] = -1
+    weights = rng.random((500, 4))
+    monkeypatch.setattr(tally, "COUNT_AT_ONCE", 64)
+    got = tally.count(ids, weights)
+    want = Counter(int(e) for e in ids.ravel() if e >= 0)
+    assert dict(zip(got.experts.tolist(), got.tokens.tolist(), strict=True)) == want
+    sums = {e: weights[ids == e].sum() for e in want}
+    assert dict(zip(got.experts.tolist(), got.weights.tolist(), strict=True)) == pytest.approx(sums)
+    empty = (ids == -1).all(axis=1)
+    assert got.n_padding == empty.sum() > 0
+    assert got.n_dropped == (ids[~empty] == -1).sum() > 0
