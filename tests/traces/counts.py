@@ -28,7 +28,6 @@ NOT_TRACES = {
     "straggler/*/m[sw]-*.json": "the study's published answers",
     "straggler/*/result-*.json": "the study's published answers",
     "straggler/*/meta-*.yaml": "read with the trace of the same name",
-    "moe/ESFT/*/summary.json": "the authors' averages",
 }
 """Files beside the traces that are none, and what they are."""
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parent))
 
 import counts
+import counts_formats  # noqa: F401
 import retime
 import retime.ingest.schema
 from retime.ingest.errors import RankUnknown, RetimeError
