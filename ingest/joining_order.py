@@ -155,9 +155,10 @@ def _of_one_clock(
 def _sure(laid: dict[tuple[int, int, int], Laid]) -> dict[tuple[int, int, int], Laid]:
     """Those that enough pairs speak for: lanes of two communicators, or of one clock, together."""
     timed = sum(x.surprises for x in laid.values() if x.offset_ns is not None)
-    told: Counter = Counter()
+    told: dict[tuple[int, int], float] = {}
     for (first, second, _), x in laid.items():
-        told[(first, second)] += x.surprises if x.offset_ns is None else 0
+        more = x.surprises if x.offset_ns is None else 0.0
+        told[(first, second)] = told.get((first, second), 0.0) + more
     return {
         k: x
         for k, x in laid.items()
