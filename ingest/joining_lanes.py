@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .joining_evidence import FEW_KNOWN, Channel, Lane, channels, repeats
-from .joining_rows import View, compatible
-from .participations import code
+from .joining_rows import View
+from .joining_table import MOST_WORK, Table
 
 FEW_SIZES, FEW_OF_STEP, ALIKE = 16, 4, 0.7
 """Pairs that sizes alone take at least, and in a step; share that two steps may have in common."""
@@ -23,16 +23,18 @@ RIVAL = 4.0
 """A shift wins only if every other is this many times worse."""
 LEAST_SURPRISES = 2.0
 """Pairs that agree though they would not, were they of two steps: fewer are no evidence at all."""
+LONG, LEAST_PART = 2_000, 200
+"""Operations of a lane of which a part is laid first, and of the part at least."""
+MOST_OF, HALF = 0.9, 0.5
+"""Shares of the operations that both sources could have seen."""
 NEIGHBOURS = 4
 """Operations before and after a moment among which its own is looked for."""
+GUARD, ENDS = 5, 2
+"""Pairs beside one that is off, and at the ends of lanes, that may fit by chance."""
 STRAY = 0.02
 """Share of the pairs that may differ all the same."""
 SIDEWAYS = (-3, -2, -1, 1, 2, 3)
 """Operations that one source may have lost, without a word, near the end of the other's."""
-PROBES = 48
-MOST_WORK = 100_000_000
-"""Pairs that are looked at; lanes with more shifts than that are not told apart."""
-MOST_KINDS = 4_000_000
 
 
 class Laid(NamedTuple):
@@ -69,20 +71,28 @@ def lay(
             return back
         offset = None if back.offset_ns is None else -back.offset_ns
         return Laid(back.b, back.a, offset, back.spread_ns, back.surprises)
-    table = _Table(view, a, b)
+    table = Table(view, a, b)
+    evidence = channels(view, a, b, offset_ns)
+    for channel in evidence:
+        if channel.moments and channel.constant is not None:
+            near = _by_moment(table, channel, MOST_OF)
+            if near is not None:
+                return near
     known = _shifts_of(a, b, same)
+    if len(b.rows) > LONG and not len(known):
+        return _by_part(table, evidence, same, offset_ns)
     shifts = table.without_contradiction(known)
     overlap = table.overlap(shifts)
     if len(shifts) and len(known) and len(same[0]) >= FEW_KNOWN:
         return _pairs(table, None, int(shifts[0]), np.inf)
     reason = "open" if len(shifts) else "none"
-    for channel in channels(view, a, b, offset_ns):
+    for channel in evidence:
         found = _decide(table, channel, shifts, overlap)
         if isinstance(found, tuple):
             return _pairs(table, channel, *found)
         reason = found if found != "open" else reason
         if channel.moments and channel.constant is not None:
-            near = _by_moment(table, channel)
+            near = _by_moment(table, channel, HALF)
             if near is not None:
                 return near
     if reason == "open" and _by_sizes(table, shifts, overlap):
@@ -102,81 +112,7 @@ def _shifts_of(a: Lane, b: Lane, same: tuple[np.ndarray, np.ndarray]) -> np.ndar
     return np.array(sorted(found), dtype=np.int64)
 
 
-class _Table:
-    """Where b's operations meet a's at a shift (place of a less place of b); a is the longer."""
-
-    def __init__(self, view: View, a: Lane, b: Lane) -> None:
-        self.view, self.a, self.b = view, a, b
-        self.low = int(a.place[0])
-        self.slot = np.full(int(a.place[-1]) - self.low + 1, -1, dtype=np.int64)
-        self.slot[a.place - self.low] = np.arange(len(a.place))
-        told = (view.mask, view.dtype, view.size, view.in_bytes, view.out_bytes, view.peer)
-        both = np.concatenate([a.rows, b.rows])
-        kind = code(*(c[both] for c in told))
-        self.kind_a, self.kind_b = kind[: len(a.rows)], kind[len(a.rows) :]
-        self.fits_kind = None
-        n = int(kind.max()) + 1
-        if n * n <= MOST_KINDS:
-            one = np.empty(n, dtype=np.int64)
-            one[kind] = both
-            x, y = np.divmod(np.arange(n * n), n)
-            # of all rows of a kind one stands for all: when they were enqueued is judged later
-            bare = view._replace(enqueued=np.full(len(view.enqueued), -1))
-            self.fits_kind = compatible(bare, one[x], one[y]).reshape(n, n)
-
-    def fit(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Whether a[i] and b[j] may be one operation."""
-        if self.fits_kind is None:
-            return compatible(self.view, self.a.rows[i], self.b.rows[j])
-        return self.fits_kind[self.kind_a[i], self.kind_b[j]]
-
-    def meet(self, place: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
-        """Index in a that places of b have at shifts (broadcast); -1 for none."""
-        at = place + shift - self.low
-        inside = (at >= 0) & (at < len(self.slot))
-        return np.where(inside, self.slot[np.where(inside, at, 0)], -1)
-
-    def without_contradiction(self, known: np.ndarray) -> np.ndarray:
-        """Shifts at which pairs meet and each may be one operation; only those known, if any."""
-        a, b = self.a.place, self.b.place
-        low, high = int(a[0]) - int(b[-1]), int(a[-1]) - int(b[0])
-        if len(known):
-            shifts = known if len(known) == 1 else known[:0]
-        elif high - low > MOST_WORK // 4:
-            return np.empty(0, np.int64)
-        else:
-            shifts = np.arange(low, high + 1)
-        probes = np.unique(np.linspace(0, len(b) - 1, min(len(b), PROBES)).astype(np.int64))
-        for j in probes.tolist():
-            i = self.meet(b[j], shifts)
-            met = np.flatnonzero(i >= 0)
-            ok = np.ones(len(shifts), dtype=bool)
-            ok[met] = self.fit(i[met], np.full(len(met), j))
-            shifts = shifts[ok]
-        if len(shifts) * len(b) > MOST_WORK:
-            return shifts[:0]
-        kept = [shifts[:0]]
-        block = max(1, MOST_WORK // 50 // len(b))
-        for lo in range(0, len(shifts), block):
-            some = shifts[lo : lo + block]
-            i = self.meet(b[None, :], some[:, None])
-            row, j = np.nonzero(i >= 0)
-            fits = self.fit(i[row, j], j)
-            bad = np.bincount(row[~fits], minlength=len(some)) > 0
-            kept.append(some[~bad & (np.bincount(row, minlength=len(some)) > 0)])
-        return np.concatenate(kept)
-
-    def overlap(self, shifts: np.ndarray) -> np.ndarray:
-        """Pairs that meet at each shift."""
-        return np.array([len(self.pairs(s)[0]) for s in shifts.tolist()], dtype=np.int64)
-
-    def pairs(self, shift: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices in a and b that meet at one shift."""
-        i = self.meet(self.b.place, shift)
-        return i[i >= 0], np.flatnonzero(i >= 0)
-
-
-def _score(table: _Table, channel: Channel, shifts: np.ndarray) -> Scores:
+def _score(table: Table, channel: Channel, shifts: np.ndarray) -> Scores:
     n = np.zeros(len(shifts), dtype=np.int64)
     distance, constant = np.full(len(shifts), channel.clip), np.zeros(len(shifts))
     for k, s in enumerate(shifts.tolist()):
@@ -194,7 +130,7 @@ def _score(table: _Table, channel: Channel, shifts: np.ndarray) -> Scores:
 
 
 def _decide(
-    table: _Table, channel: Channel, shifts: np.ndarray, overlap: np.ndarray
+    table: Table, channel: Channel, shifts: np.ndarray, overlap: np.ndarray
 ) -> tuple[int, float] | str:
     """The shift that this evidence chooses and how surely, else why it chooses none."""
     if not len(shifts):
@@ -216,11 +152,44 @@ def _decide(
     return (int(shifts[best]), surprises) if surprises >= LEAST_SURPRISES else "open"
 
 
-def _by_moment(table: _Table, channel: Channel) -> Laid | None:
+def _by_part(
+    table: Table,
+    evidence: list[Channel],
+    same: tuple[np.ndarray, np.ndarray],
+    offset_ns: int | None,
+) -> Laid | str:
+    """As `lay`, for long lanes: a part of b finds the shift, which then must hold for all of it."""
+    a, b = table.a, table.b
+    size = min(LONG, max(LEAST_PART, MOST_WORK // (2 * len(table.slot))))
+    low = (len(b.rows) - size) // 2
+    part = Lane(b.rows[low : low + size], b.place[low : low + size], b.counted)
+    found = lay(table.view, a, part, same, offset_ns)
+    if isinstance(found, str):
+        return found
+    if found.offset_ns is not None:
+        for channel in channels(table.view, a, b, found.offset_ns):
+            if channel.moments:
+                near = _by_moment(table, channel, HALF)
+                if near is not None:
+                    return near._replace(
+                        offset_ns=found.offset_ns, spread_ns=found.spread_ns,
+                        surprises=found.surprises,
+                    )  # fmt: skip
+    shift = _shifts_of(a, part, (found.a, found.b))
+    if len(shift) != 1 or not len(table.without_contradiction(shift)):
+        return found
+    for channel in evidence:
+        score = _score(table, channel, shift)
+        if score.n[0] >= channel.few and score.distance[0] <= channel.worst:
+            return _pairs(table, channel, int(shift[0]), found.surprises)
+    return found
+
+
+def _by_moment(table: Table, channel: Channel, least: float) -> Laid | None:
     """Pairs that are nearest to each other on one clock: sources that lost operations, too.
 
-    Each must be far nearer than any other operation that it may be, and most of those that both
-    sources could have seen must pair: else the two clocks may not be one.
+    Each must be far nearer than any other operation that it may be, and of those that both sources
+    could have seen this share must pair: else the two clocks may not be one.
     """
     a, b = np.flatnonzero(channel.has_a), np.flatnonzero(channel.has_b)
     assert channel.constant is not None
@@ -247,12 +216,12 @@ def _by_moment(table: _Table, channel: Channel) -> Laid | None:
     i, j = a[best[good]], b[good]
     low, high = when_a.min() - channel.worst, when_a.max() + channel.worst
     could = int(((when_b >= low) & (when_b <= high)).sum())
-    if len(i) < FEW_KNOWN or 2 * len(i) < min(could, len(a)) or (np.diff(i) <= 0).any():
+    if len(i) < FEW_KNOWN or len(i) < least * min(could, len(a)) or (np.diff(i) <= 0).any():
         return None
     return Laid(table.a.rows[i], table.b.rows[j], None, 0.0, np.inf)
 
 
-def _surprises(table: _Table, channel: Channel, shift: int) -> float:
+def _surprises(table: Table, channel: Channel, shift: int) -> float:
     """How many pairs agree that would not, were they of two steps of the same program.
 
     Each pair agrees to within a distance at which a source's own steps often do not agree with
@@ -281,7 +250,7 @@ def _surprises(table: _Table, channel: Channel, shift: int) -> float:
     return (1 - alike) * len(off) if alike >= 0 else 0.0
 
 
-def _pairs(table: _Table, channel: Channel | None, shift: int, surprises: float) -> Laid:
+def _pairs(table: Table, channel: Channel | None, shift: int, surprises: float) -> Laid:
     """The pairs of a shift that fit each by itself, without those that fit sideways as well."""
     i, j = table.pairs(shift)
     good = np.ones(len(i), dtype=bool)
@@ -301,6 +270,9 @@ def _pairs(table: _Table, channel: Channel | None, shift: int, surprises: float)
         if channel.moments:
             offset = channel.base_ns + round(constant)
     lost_a, lost_b = not table.a.counted, not table.b.counted
+    if channel is not None and not (channel.moments and channel.constant is not None):
+        there = channel.has_a[i] & channel.has_b[j]
+        good &= _between(there & ~good, lost_a or lost_b, not channel.moments)
     for d in SIDEWAYS:
         # What a source lost without a gap shifts all that follows (or all that came before). Where
         # a has a gap there, b's own neighbour says whether that may be.
@@ -318,13 +290,29 @@ def _pairs(table: _Table, channel: Channel | None, shift: int, surprises: float)
     return Laid(table.a.rows[i[good]], table.b.rows[j[good]], offset, spread, surprises)
 
 
+def _between(off: np.ndarray, lossy: bool, by_chance: bool) -> np.ndarray:
+    """The longest stretch without a pair that is off, less what may fit by chance at its ends.
+
+    A pair that is off is where a source lost an operation, or lies a little behind it.
+    """
+    at = np.concatenate([[-1], np.flatnonzero(off), [len(off)]])
+    k = int(np.argmax(np.diff(at)))
+    low, high = int(at[k]) + 1, int(at[k + 1])
+    end = ENDS if lossy and by_chance else 0
+    inside = np.zeros(len(off), dtype=bool)
+    low += GUARD if low > 0 else end
+    high -= GUARD if high < len(off) else end
+    inside[low : max(low, high)] = True
+    return inside
+
+
 def _tail(fits: np.ndarray) -> int:
     """Where the longest end that fits throughout begins."""
     bad = np.flatnonzero(~fits)
     return int(bad[-1]) + 1 if len(bad) else 0
 
 
-def _by_sizes(table: _Table, shifts: np.ndarray, overlap: np.ndarray) -> bool:
+def _by_sizes(table: Table, shifts: np.ndarray, overlap: np.ndarray) -> bool:
     """Whether sizes alone tell: one shift only, one lane within the other, no two steps alike."""
     best = int(np.argmax(overlap))
     if overlap[best] < max(FEW_SIZES, len(table.b.rows)):

@@ -46,14 +46,15 @@ def by_order(view: View, groups: Groups, rank: int, first: int, second: int) -> 
     for again in (False, True):
         for pair in pairs:
             for k, (left, right) in enumerate(pair.lanes):
-                if (pair.first, pair.second, k) in laid or (again and offset is None):
+                old = laid.get((pair.first, pair.second, k))
+                if again and old is not None and old.offset_ns is None:
                     continue
                 have = mate[left.rows] >= 0
                 same = left.rows[have], mate[left.rows[have]]
                 found = lay(view, left, right, same, offset)
                 if isinstance(found, str):
                     reasons[found] += not again
-                elif len(found.a):
+                elif len(found.a) and (old is None or len(found.a) > len(old.a)):
                     laid[(pair.first, pair.second, k)] = found
         offset = _agreed(laid)
         laid = _sure(_of_one_clock(laid, offset))

@@ -94,7 +94,7 @@ def second(kernels, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "least"), [("inspector", 30), ("profiler", 40), ("flight-recorder", 25)]
+    ("kind", "least"), [("inspector", 30), ("profiler", 30), ("flight-recorder", 25)]
 )
 def test_a_window_of_real_kernels_joins_its_own_operations_only(kernels, kind, least):
     assert len(kernels) == 76
