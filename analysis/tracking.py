@@ -143,4 +143,4 @@ def show(out: Console, report: IngestReport) -> None:
             table,
             {"severity": "severity", "code": "problem", "times": "times", "message": "first seen"},
         )
-        out.print(f"retime problems {clean(report.job)} has those of each source", style="dim")
+        out.print(f"retime problems {clean(report.job)} has them all", style="dim")

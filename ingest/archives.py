@@ -17,10 +17,10 @@ from typing import BinaryIO, NamedTuple, cast
 
 from .errors import Damaged, UnusableInput
 from .gunzip import BLOCK, GZIP, Gunzip, check_size, read_exactly, stream_defect
-from .npz import is_npz_head
+from .pickles.npz import is_npz_head
+from .pickles.torchfile import is_torch_head
 from .schema import Problem
 from .source import LocalFile, Source
-from .torchfile import is_torch_head
 
 ZIP = b"PK\x03\x04"
 EMPTY_ZIP = b"PK\x05\x06"

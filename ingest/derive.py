@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from .. import __version__
 from . import staging
 from .errors import WarehouseError
-from .manifest import Generation, Manifest, Part, generation_id, generation_part
+from .manifest import REMARKS, Generation, Manifest, Part, generation_id, generation_part
 from .schema import TABLES, Problem
 from .writer import ROW_GROUP_ROWS, PartWriter
 
@@ -47,10 +47,10 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import transfers
-    from .joining import join
-    from .joining_ranks import one_a_rank, ranks_with_times
-    from .matching import resolve
+    from . import remarks, transfers
+    from .joining.join import join
+    from .joining.ranks import one_a_rank, ranks_with_times
+    from .matching.resolve import resolve
 
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {
@@ -71,7 +71,7 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
         "comms": resolved.comms,
         "collectives": resolved.collectives,
         "transfers": moved,
-        "problems": pa.Table.from_batches([problem_rows(None, problems)]),
+        "problems": pa.Table.from_batches([problem_rows(None, problems), remarks.rows(manifests)]),
     }
     generation = generation_id(manifests)
     parts: dict[str, list[Part]] = {}
@@ -105,7 +105,7 @@ def _rows(table: str, paths: list[Path]) -> pa.Table:
     read = []
     for path in paths:
         try:
-            read.append(pq.ParquetFile(path).read(schema.names).select(schema.names).cast(schema))
+            read.append(_completed(pq.ParquetFile(path).read(schema.names), schema))
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
                 f"{path}: cannot be read ({e}); remove the manifest of the same name and ingest "
@@ -114,6 +114,14 @@ def _rows(table: str, paths: list[Path]) -> pa.Table:
     if not read:
         return schema.empty_table()
     return pa.concat_tables(read).unify_dictionaries().combine_chunks()
+
+
+def _completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with every column of the schema: one that an older version did not write is null."""
+    columns = [
+        rows[f.name] if f.name in rows.column_names else pa.nulls(len(rows), f.type) for f in schema
+    ]
+    return pa.table(dict(zip(schema.names, columns, strict=True))).cast(schema)
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:
@@ -130,6 +138,7 @@ def _sorted(name: str, table: pa.Table) -> pa.Table:
 
 
 def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.RecordBatch:
+    manifests = [m for m in manifests if m.format != REMARKS] or manifests
     worlds = [w for m in manifests for w in m.world_sizes]
     newest = max(manifests, key=lambda m: (m.created_at_ns, m.id))
     return TABLES["jobs"].batch(

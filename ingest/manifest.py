@@ -42,6 +42,22 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
+REMARKS = "remarks"
+"""Stands where a format would in a manifest without files: it keeps what was odd about inputs
+that became no source."""
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A problem of a place (a file, an archive's member, a folder) that became no source."""
+
+    place: str
+    severity: str
+    code: str
+    message: str
+    count: int
+    offset: int | None = None
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One source file and the parts that hold its rows.
 
@@ -62,6 +78,7 @@ class Manifest(msgspec.Struct, frozen=True):
     tool_version: str
     created_at_ns: int
     layout: int = LAYOUT
+    remarks: list[Remark] = []
 
     @property
     def parts(self) -> list[Part]:

@@ -17,6 +17,7 @@ from .bundles import bundled
 from .derive import derive
 from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
 from .manifest import Manifest, source_manifest_name
+from .remarks import remember
 from .schema import MAX_RANK, Problem
 from .sources import Source, find_sources
 from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
@@ -148,6 +149,13 @@ def ingest(
     _spare(ordered)
     if not any(r.status in ("new", "already") for r in ordered):
         raise _nothing_usable(ordered, problems, given)
+    remember(
+        folder,
+        [
+            *((place, p) for place, p in problems if p.code != "bad_manifest"),
+            *((r.name, p) for r in ordered if r.error is not None for p in r.problems),
+        ],
+    )
     manifests, _ = warehouse.manifests(job)
     if manifests and warehouse.generation(job, manifests) is None:
         derive(folder)

@@ -19,10 +19,10 @@ from .archives import (
 )
 from .errors import Damaged, UnusableInput
 from .gunzip import GZIP, read_exactly, stream_defect
-from .npz import is_npz
+from .pickles.npz import is_npz
+from .pickles.torchfile import is_torch_zip
 from .schema import Problem
 from .source import LocalFile, Source
-from .torchfile import is_torch_zip
 
 __all__ = ["OnProblem", "Source", "display", "find_sources", "read_exactly", "stream_defect"]
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from . import schema
-from .hosts import replace_column
-from .joining import Joined
-from .participations import codes, ints, texts
+from .joining.join import Joined
+from .matching.hosts import replace_column
+from .matching.participations import codes, ints, texts
 from .schema import Problem
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from ..ingest.clocks import Clocks, align, untied
+from ..ingest.matching.clocks import Clocks, align, untied
 
 
 def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.DataFrame:

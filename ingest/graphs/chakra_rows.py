@@ -11,7 +11,7 @@ import pyarrow as pa
 from .. import classify
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
-from ..kineto_comms import Comm
+from ..kineto.comms import Comm
 from ..schema import event_id
 from .chakra_wire import MAX_JUNK, Bad, Node, messages, metadata, node
 from .et_node import integer

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from .. import classify
-from ..kineto_header import parse_rank_list
+from ..kineto.header import parse_rank_list
 from .et_node import Node, Tensor, integer, tensors
 
 CALL = "record_param_comms"

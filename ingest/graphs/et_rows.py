@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..classify import dim_of_description
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
-from ..kineto_comms import Comm
+from ..kineto.comms import Comm
 from ..schema import MAX_RANK, event_id
 from .et_calls import API, CALL, P2P, ROOTED, Call, api_call_of, call_of
 from .et_deps import Writers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from ..kineto_comms import Comm, Comms, identity
-from ..kineto_header import MAX_MEMBERS, Group, as_int, as_size, backend_of, parse_rank_list
-from ..kineto_problems import Tally
+from ..kineto.comms import Comm, Comms, identity
+from ..kineto.header import MAX_MEMBERS, Group, as_int, as_size, backend_of, parse_rank_list
+from ..kineto.problems import Tally
 
 INIT = "## process_group:init ##"
 MAX_NAME = 1000

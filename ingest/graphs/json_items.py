@@ -11,7 +11,7 @@ import msgspec
 
 from ..errors import UnusableInput
 from ..gunzip import BLOCK, stream_defect
-from ..jsontext import Broken, Unfinished
+from ..kineto.jsontext import Broken, Unfinished
 
 if TYPE_CHECKING:
     from ..sources import Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..kineto_header import rank_in_name
+from ..kineto.header import rank_in_name
 from ..schema import MAX_RANK
 
 _END = r"(?:\.json|\.et|\.eg)*(?:\.gz|\.zst)?"

@@ -11,8 +11,8 @@ import pyarrow as pa
 from .. import classify
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
-from ..kineto_comms import Comm
-from ..kineto_header import as_int, as_size, parse_rank_list
+from ..kineto.comms import Comm
+from ..kineto.header import as_int, as_size, parse_rank_list
 from ..schema import event_id
 from .et_calls import MOST_ROWS, P2P, ROOTED
 from .et_node import integer

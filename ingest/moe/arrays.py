@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from ..errors import UnusableInput
+from ..pickles.torchfile import is_torch_head
 from ..texts import whole
-from ..torchfile import is_torch_head
 from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def load(source: Source, odd) -> Any:
         if found is not None:
             return found
     if head.startswith((ZIP, b"\x80")):
-        from ..torchfile import load as load_torch
+        from ..pickles.torchfile import load as load_torch
 
         return load_torch(source)
     return from_json(whole(source, odd, MAX_JSON_BYTES), source.name)

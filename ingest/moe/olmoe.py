@@ -46,7 +46,7 @@ def parse(
     for anything but plain values.
     """
     from ..collect import Collector
-    from ..safe_pickle import loads
+    from ..pickles.safe_pickle import loads
 
     c = Collector(source)
     data = loads(whole(source, c.odd, MAX_PICKLE_BYTES), name=source.name)

@@ -23,7 +23,7 @@ def looks_like(head: bytes, name: str) -> bool:
     """
     if head.startswith(CSV_HEADER) and head[len(CSV_HEADER) :].lstrip(b"\r")[:1] in (b"", b"\n"):
         return True
-    from ..torchfile import is_torch_head
+    from ..pickles.torchfile import is_torch_head
 
     if not is_torch_head(head):
         return False

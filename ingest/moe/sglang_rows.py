@@ -67,7 +67,7 @@ def _csv_add(rows: Routing, found: dict[int, list[tuple[int, int]]], rank: int |
 
 def dump_rows(source: Source, rank: int | None) -> Out:
     """Rows of a recorder's .pt, of whatever mode."""
-    from ..torchfile import load
+    from ..pickles.torchfile import load
 
     data = load(source)
     if not isinstance(data, dict):

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from .. import classify
-from ..kineto_launches import enclosing
-from ..rawbatch import NULL
+from ..kineto.launches import enclosing
+from ..kineto.rawbatch import NULL
 from .nvtx import CallRanges
 from .rows import CommKernels
 

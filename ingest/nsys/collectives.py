@@ -8,9 +8,9 @@ import numpy as np
 
 from .. import classify
 from ..collect import Collector
-from ..communicators import UNNAMED
-from ..kineto_steps import HostSteps, numbers_of, step_index_at
-from ..rawbatch import NULL
+from ..kineto.rawbatch import NULL
+from ..kineto.steps import HostSteps, numbers_of, step_index_at
+from ..matching.communicators import UNNAMED
 from ..schema import MAX_RANK, event_id
 from .calls import OPS, P2P, Call, Carried, Operation, call_at, carried
 from .columns import EVENT_SPACE, NVTX, ROW_BITS

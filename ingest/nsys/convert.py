@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ..collect import Collector
 from ..errors import UnusableInput
-from ..kineto_steps import HostSteps, device_windows, host_steps, steps_batch
+from ..kineto.steps import HostSteps, device_windows, host_steps, steps_batch
 from . import diagnostics, metrics, nvtx, operations, stepnames
 from .collectives import Comms, Writer
 from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME

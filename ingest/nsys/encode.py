@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
-from ..rawbatch import NULL
+from ..kineto.rawbatch import NULL
 from .arrow import compute as pc
 from .tables import Strings
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from .. import classify
 from ..collect import Collector
 from ..errors import UnusableInput
-from ..kineto_steps import HostSteps, device_windows, host_steps, numbers_of, steps_batch
-from ..kineto_steps import step_index_at as index_at
+from ..kineto.steps import HostSteps, device_windows, host_steps, numbers_of, steps_batch
+from ..kineto.steps import step_index_at as index_at
 from ..schema import MAX_RANK, event_id
 from . import stepnames
 from .collectives import MOST_MEMBERS, WORLD

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from .. import classify
-from ..kineto_launches import Launches, launch_of, launches
-from ..kineto_steps import HostSteps, numbers_of, step_index_at
-from ..rawbatch import NULL
+from ..kineto.launches import Launches, launch_of, launches
+from ..kineto.rawbatch import NULL
+from ..kineto.steps import HostSteps, numbers_of, step_index_at
 from ..schema import TABLES, TEXT, event_id
 from . import nvtx
 from .arrow import compute as pc

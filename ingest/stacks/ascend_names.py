@@ -7,7 +7,7 @@ import re
 from functools import lru_cache
 
 from .. import classify
-from ..rawbatch import NULL
+from ..kineto.rawbatch import NULL
 
 _DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bfp16": "bfloat16",
            "int128": None}  # fmt: skip

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import UnusableInput
-from ..kineto_launches import launch_times
-from ..rawbatch import NULL
+from ..kineto.launches import launch_times
+from ..kineto.rawbatch import NULL
 from ..schema import event_id
 from .ascend_comm import Operation, operations
 from .ascend_names import bytes_of, group_digits, hccl_op

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import classify
 from ..collect import Collector
-from ..rawbatch import NULL
+from ..kineto.rawbatch import NULL
 from ..schema import event_id
 from .ascend_names import dtype_of, hccl_op, kind_of_task, scaled, us_to_ns
 from .jsonwalk import Opened, walk

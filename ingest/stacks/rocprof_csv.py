@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .. import texts
-from ..rawbatch import NULL
+from ..kineto.rawbatch import NULL
 from .rocprof import csv_kind
 from .rocprof_rows import Records, rank_of
 from .timeline import whole_number

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnusableInput
-from ..rawbatch import NULL
+from ..kineto.rawbatch import NULL
 from .jsonwalk import Opened, Path, walk
 from .rocprof_rows import Records, rank_of
 from .timeline import whole_number

@@ -11,9 +11,9 @@ import numpy as np
 from .. import classify
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
-from ..kineto_header import as_int, rank_in_name
-from ..kineto_launches import launch_of, launch_times
-from ..rawbatch import NULL
+from ..kineto.header import as_int, rank_in_name
+from ..kineto.launches import launch_of, launch_times
+from ..kineto.rawbatch import NULL
 from ..schema import MAX_RANK, event_id
 from .timeline import Timeline, known
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from .. import kineto_steps as steps
-from ..kineto_events import nullable, small
-from ..kineto_launches import Launches, launch_times, launches
-from ..rawbatch import NULL
+from ..kineto import steps
+from ..kineto.events import nullable, small
+from ..kineto.launches import Launches, launch_times, launches
+from ..kineto.rawbatch import NULL
 from ..schema import TABLES, event_id
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from retime.ingest import lenient, quick, scanner
-from retime.ingest.rawbatch import NULL, Envelope, RawBatch
+from retime.ingest.kineto import lenient, quick, scanner
+from retime.ingest.kineto.rawbatch import NULL, Envelope, RawBatch
 from retime.ingest.schema import Problem
 
 READERS = {"lenient": lenient, "quick": quick, "scanner": scanner}

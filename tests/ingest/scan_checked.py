@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from retime.ingest import bytescan, scanner
 from retime.ingest.errors import UnusableInput
-from retime.ingest.rawbatch import Envelope
+from retime.ingest.kineto import bytescan, scanner
+from retime.ingest.kineto.rawbatch import Envelope
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_scanner import SMALL, SNIPPETS

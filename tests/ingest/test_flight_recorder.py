@@ -18,7 +18,7 @@ import pytest
 from retime.ingest import flight_recorder, schema
 from retime.ingest.detect import detect
 from retime.ingest.errors import Damaged, RankUnknown, UnusableInput
-from retime.ingest.kineto_comms import identity
+from retime.ingest.kineto.comms import identity
 from retime.ingest.source import LocalFile, Source
 
 

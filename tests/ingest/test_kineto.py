@@ -4,9 +4,9 @@ import gzip
 import json
 
 import pytest
-from retime.ingest import kineto
 from retime.ingest.errors import RankUnknown, UnusableInput
-from retime.ingest.kineto_header import groups, rank_in_name, rebuild_ranks
+from retime.ingest.kineto import parser as kineto
+from retime.ingest.kineto.header import groups, rank_in_name, rebuild_ranks
 from retime.ingest.schema import TABLES
 from retime.ingest.sources import find_sources
 
@@ -470,7 +470,7 @@ def test_broken_events_lose_nothing(tables):
 
 @pytest.mark.parametrize("reader", ["quick", "scanner", "lenient"])
 def test_same_tables_by_every_reader(tables, monkeypatch, reader):
-    from retime.ingest import lenient, quick, scanner
+    from retime.ingest.kineto import lenient, quick, scanner
 
     text = trace(
         launch(), kernel(), event("x", "cpu_op", "1.0", tid="s", **{"External id": 4}),

@@ -4,7 +4,7 @@ import hashlib
 import json
 
 import pytest
-from retime.ingest import kineto
+from retime.ingest.kineto import parser as kineto
 from retime.ingest.sources import find_sources
 
 CONFIG = [

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from retime.ingest import kineto
+from retime.ingest.kineto import parser as kineto
 from retime.ingest.sources import find_sources
 
 HTA = "kineto/HolisticTraceAnalysis"
@@ -245,7 +245,7 @@ def test_gloo_calls_run_on_their_own_threads(retime_traces):
 
 
 def test_batches_of_any_size_give_the_same_tables(retime_traces, monkeypatch):
-    from retime.ingest import quick
+    from retime.ingest.kineto import quick
 
     (source,) = sources(*(retime_traces / HTA / "trace_filter").glob("*-0.json.gz"))
     whole = read(source)

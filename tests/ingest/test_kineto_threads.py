@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from retime.ingest import kineto, scanner  # noqa: F401  (the compiled scan, whatever the size)
+from retime.ingest.kineto import parser as kineto
 from retime.ingest.sources import find_sources
 
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from retime.ingest import lenient
 from retime.ingest.errors import UnusableInput
-from retime.ingest.jsontext import Num, Unfinished, decode_text
-from retime.ingest.rawbatch import NULL
+from retime.ingest.kineto import lenient
+from retime.ingest.kineto.jsontext import Num, Unfinished, decode_text
+from retime.ingest.kineto.rawbatch import NULL
 
 
 @pytest.fixture(params=["lenient", "quick", "scanner"])

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest import matching, schema
+from retime.ingest import schema
+from retime.ingest.matching import resolve as matching
 
 
 def beside(name):

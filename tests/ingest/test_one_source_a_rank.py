@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from retime.ingest import staging
 from retime.ingest.errors import UsageError
-from retime.ingest.joining_ranks import one_a_rank
+from retime.ingest.joining.ranks import one_a_rank
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
 from retime.ingest.warehouse import Warehouse

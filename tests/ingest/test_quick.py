@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from retime.ingest import lenient, quick
+from retime.ingest.kineto import lenient, quick
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_only_the_refused_events_are_read_again(read, monkeypatch):
 
 def test_batches_are_bounded_and_in_order(read):
     data = b"[" + b",".join(b'{"ts":%d}' % i for i in range(1000)) + b"]"
-    from retime.ingest.rawbatch import Envelope
+    from retime.ingest.kineto.rawbatch import Envelope
 
     sizes = [b.n for b in quick.read_events(data, Envelope(), print, batch_rows=300)]
     assert sizes == [300, 300, 300, 100]

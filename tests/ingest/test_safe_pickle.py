@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from retime.ingest import safe_pickle, torchfile
 from retime.ingest.errors import Damaged, UnusableInput
+from retime.ingest.pickles import safe_pickle, torchfile
 from retime.ingest.source import LocalFile, Source
 from retime.ingest.sources import find_sources
 
@@ -162,7 +162,7 @@ def test_exponential_sharing_is_counted_as_often_as_it_is_reached():
 def test_colliding_keys_are_refused_and_ordinary_ones_are_not(monkeypatch):
     many = {(i, j): i for i in range(300) for j in range(100)}
     assert safe_pickle.loads(pickle.dumps([many, many.copy()]), name="x") == [many, many]
-    monkeypatch.setattr("retime.ingest.pickle_machine.hash", lambda key: 1, raising=False)
+    monkeypatch.setattr("retime.ingest.pickles.machine.hash", lambda key: 1, raising=False)
     with pytest.raises(UnusableInput, match="made to collide"):
         safe_pickle.loads(pickle.dumps(many), name="x")
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest import scanner
-from retime.ingest.blocks import Window, prefetch
 from retime.ingest.errors import UnusableInput
-from retime.ingest.rawbatch import Envelope
+from retime.ingest.kineto import scanner
+from retime.ingest.kineto.blocks import Window, prefetch
+from retime.ingest.kineto.rawbatch import Envelope
 
 HERE = Path(__file__).resolve().parent
 

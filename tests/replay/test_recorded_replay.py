@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from retime.ingest import recorded as parser
+from retime.ingest import source
 from retime.replay import engine, recorded
 from retime.replay.graph import Kind
 
@@ -16,18 +17,17 @@ U = 1_000_000_000 // 128
 """One unit of the hand-made jobs: 1/128 s, which float32 seconds hold exactly."""
 
 
-class Source:
-    def __init__(self, path=None, data=b""):
-        self.mmap_path, self.name, self._data = path, "trace", data
+def Source(path=None, data=b""):
+    """A source of a local file, or of bytes without a path."""
+    if path is not None:
+        return source.Source("trace", path.stat().st_size, source.LocalFile(str(path)), path)
+    return source.Source("trace", len(data), lambda: io.BytesIO(data))
 
-    def open(self):
-        return io.BytesIO(self._data)
 
-
-def frames(source) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+def frames(given) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Events, collectives (matched by communicator and sequence number) and ranks of a source."""
     batches = defaultdict(list)
-    for name, batch in parser.parse(source):
+    for name, batch in parser.parse(given):
         batches[name].append(batch)
     tables = {name: pl.DataFrame(pa.Table.from_batches(b)) for name, b in batches.items()}
     instance = pl.struct(pl.col("comm").cast(pl.String), "seq").rank("dense").cast(pl.Int64)

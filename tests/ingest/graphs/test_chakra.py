@@ -10,7 +10,7 @@ import tarfile
 import pytest
 from retime.ingest.errors import RankUnknown, UnusableInput
 from retime.ingest.graphs.chakra_wire import attribute
-from retime.ingest.kineto_comms import identity
+from retime.ingest.kineto.comms import identity
 from retime.ingest.schema import event_id
 
 ET = "chakra/chakra/feeder_tests_trace.tar.gz"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from retime.ingest.errors import RankUnknown, UnusableInput
-from retime.ingest.kineto_comms import identity
+from retime.ingest.kineto.comms import identity
 from retime.ingest.schema import event_id
 
 TRACE = [

@@ -7,7 +7,7 @@ import json
 import pytest
 from retime.ingest.errors import UnusableInput
 from retime.ingest.graphs.names import rank_of
-from retime.ingest.kineto_comms import identity
+from retime.ingest.kineto.comms import identity
 from retime.ingest.schema import event_id
 
 BFLOAT = "Tensor(c10::BFloat16)"

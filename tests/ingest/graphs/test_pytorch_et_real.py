@@ -9,7 +9,7 @@ import tarfile
 
 import pytest
 from retime.ingest.errors import RankUnknown
-from retime.ingest.kineto_comms import identity
+from retime.ingest.kineto.comms import identity
 
 DLRM_ET = "kineto/param/dlrm_pytorch_et.tar.gz"
 DLRM_KINETO = "kineto/param/dlrm_kineto.tar.gz"

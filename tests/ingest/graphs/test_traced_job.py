@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from retime.ingest.kineto_comms import identity
+from retime.ingest.kineto.comms import identity
 
 pytest.importorskip("torch", reason="the job runs on PyTorch: install the extra `torch`")
 

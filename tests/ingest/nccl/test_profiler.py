@@ -11,8 +11,8 @@ import json
 import random
 
 import pytest
-from retime.ingest import kineto
 from retime.ingest.errors import UnusableInput
+from retime.ingest.kineto import parser as kineto
 from retime.ingest.nccl import profiler
 from retime.ingest.schema import event_id
 from retime.ingest.sources import Source, find_sources

@@ -8,7 +8,7 @@ submitting as text, the context as hex text, `memory opration id` spelt so, coll
 import json
 
 import pytest
-from retime.ingest import kineto
+from retime.ingest.kineto import parser as kineto
 from retime.ingest.sources import find_sources
 
 BASE = 1_700_000_000_000_000_000

@@ -1,0 +1,5 @@
+"""Matching: which participations are one collective, and the clocks that follow."""
+
+from .resolve import Resolved, resolve
+
+__all__ = ["Resolved", "resolve"]
