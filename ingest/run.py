@@ -259,15 +259,19 @@ def _already(
 
 
 def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
-    """Raises RankClash for timelines, as far as can be told before parsing."""
-    first: dict[int, Source] = {}
+    """Raises RankClash for two traces of a rank in one format, as far as told before parsing.
+
+    They are two runs, or two windows of one, and half of each would make a job of neither. Other
+    clashes (a rank's Nsight report beside its Kineto trace, two dumps of a rank) leave the rest of
+    a folder as good as it was: the later source is refused alone, when it has been read.
+    """
+    first: dict[tuple[str, int], Source] = {}
     for c in todo:
-        # Others that clash are refused one by one as they finish: what a job left behind may
-        # hold two dumps of a rank, and its timelines are no worse for that.
         if c.rank is None or detect.clash_group(c.format) != "timeline":
             continue
-        staging.check_clash(folder, c.source.name, c.format, [c.rank], present)
-        other = first.setdefault(c.rank, c.source)
+        alike = [m for m in present if m.format == c.format]
+        staging.check_clash(folder, c.source.name, c.format, [c.rank], alike)
+        other = first.setdefault((c.format, c.rank), c.source)
         if other is not c.source and (
             other.size_bytes != c.source.size_bytes or other.sha256 != c.source.sha256
         ):

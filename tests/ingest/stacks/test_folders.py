@@ -58,12 +58,19 @@ def test_answers_beside_traces_are_no_traces_and_the_rest_goes_on(tmp_path, reti
     assert "not a trace" in report.problems[0][1].message
 
 
-def test_kineto_of_the_same_rank_clashes(tmp_path, made):
+def test_kineto_of_the_same_rank_stays_and_the_rest_goes_on(tmp_path, made):
     _, test_rocprof = made
     job = tmp_path / "job"
     job.mkdir()
     test_rocprof.write(job, test_rocprof.process(), name="rank0_results.json")
     kernel = {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1}
     (job / "rank0.pt.trace.json").write_text(json.dumps({"traceEvents": [kernel]}))
-    with pytest.raises(RankClash):
-        ingest(tmp_path / "wh", str(job), workers=1)
+    test_rocprof.write(job, test_rocprof.process(), name="rank1_results.json")
+    report = ingest(tmp_path / "wh", str(job), workers=1)
+    assert [(s.format, s.ranks, s.status) for s in report.sources] == [
+        ("kineto", [0], "new"),
+        ("rocprof", [], "refused"),
+        ("rocprof", [1], "new"),
+    ]
+    assert isinstance(report.sources[1].error, RankClash)
+    assert report.exit_code == 1
