@@ -2,7 +2,7 @@
 
 A dump is a process's ring of the collectives that it enqueued last, written when a watchdog found
 a hang or somebody asked. It says what was enqueued, started and completed; its times are those of
-enqueuing and of the watchdog's polls, so most of its participations are untimed.
+enqueuing and of the watchdog's polls, so none of its participations has a kernel's start and end.
 """
 
 from __future__ import annotations

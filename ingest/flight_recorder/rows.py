@@ -33,7 +33,7 @@ class Operation(NamedTuple):
 def add_rows(dump: Dump, rank: int, c: Collector) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yields the batches of a dump that `rank` wrote."""
     groups = _named(dump)
-    timed = False
+    polled = False
     for e in dump.entries:
         if e.group is not None and e.group not in groups:
             told = "an entry of a group that pg_config does not list: its members stay unknown"
@@ -45,7 +45,7 @@ def add_rows(dump: Dump, rank: int, c: Collector) -> Iterator[tuple[str, pa.Reco
     done = {s.group_id: s.completed for s in dump.status
             if s.completed is not None and s.group_id not in mixed}  # fmt: skip
     for operation in operations(dump.entries):
-        timed |= _add(operation, groups, done, rank, c)
+        polled |= _add(operation, groups, done, rank, c)
         yield from c.full()
     _add_progress(dump, groups, rank, c)
     world = _world(dump)
@@ -55,7 +55,7 @@ def add_rows(dump: Dump, rank: int, c: Collector) -> Iterator[tuple[str, pa.Reco
     elif dump.common_members and rank not in dump.common_members:
         told = f"its groups are not those of rank {rank}: does its name end in the rank?"
         c.odd("rank_not_in_groups", told, rank=rank)
-    c.add("ranks", rank=rank, world_size=world, clock="host" if timed else "none",
+    c.add("ranks", rank=rank, world_size=world, clock="host" if polled else "none",
           source=c.source.name)  # fmt: skip
     _tell(dump, rank, c)
     yield from c.rest()
@@ -121,7 +121,7 @@ def _add(
     rank: int,
     c: Collector,
 ) -> bool:
-    """Adds one participation; gives whether it is timed."""
+    """Adds one participation; gives whether a watchdog saw it start and complete."""
     e, told = operation.entries[0], operation.told_by
     group = groups.get(e.group) if e.group is not None else None
     op = classify.op_of_collective_name(e.name) or "unknown"
@@ -141,12 +141,12 @@ def _add(
     if state == "scheduled" and numbered and last is not None and (e.collective_seq or 0) <= last:
         # An entry without an event of its own never learns that it has completed.
         state = "completed"
+    # A poll comes long after what it finds: even where the duration was measured apart, no start or
+    # end of the kernel follows from it.
     start, end, timing = None, None, None
     if told.started_ns and told.completed_ns and told.completed_ns >= told.started_ns:
         start, end, timing = told.started_ns, told.completed_ns, "watchdog"
     exec_ns = None if told.duration_ms is None else round(told.duration_ms * 1e6)
-    if exec_ns is not None and told.completed_ns:
-        start, end, timing = told.completed_ns - exec_ns, told.completed_ns, "kernel"
     c.add(
         "collectives",
         comm=_comm(group, e),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import retime
 from retime.ingest import flight_recorder, schema
 from retime.ingest.detect import detect
 from retime.ingest.errors import Damaged, RankUnknown, UnusableInput
@@ -172,7 +173,7 @@ def test_one_entry_row_by_row(tmp_path):
     assert codes(found) == {"window": 1}
 
 
-def test_times_are_the_watchdogs_unless_the_duration_was_measured(tmp_path):
+def test_times_are_the_watchdogs_and_the_duration_stands_apart(tmp_path):
     polled = {"state": "completed", "time_discovered_started_ns": 1000,
               "time_discovered_completed_ns": 5000}  # fmt: skip
     found = tables(
@@ -182,6 +183,7 @@ def test_times_are_the_watchdogs_unless_the_duration_was_measured(tmp_path):
                 entry(0, 1, **polled),
                 entry(1, 2, **polled, duration_ms=0.0015),
                 entry(2, 3, state="started", time_discovered_started_ns=6000),
+                entry(3, 4, state="completed", duration_ms=2.5),
             ),
         )
     )
@@ -189,11 +191,39 @@ def test_times_are_the_watchdogs_unless_the_duration_was_measured(tmp_path):
     assert [tuple(r[k] for k in keys) for r in sorted(found["collectives"],
             key=lambda r: r["seq"])] == [
         ("completed", 1000, 5000, None, "watchdog", "host"),
-        ("completed", 3500, 5000, 1500, "kernel", "host"),
+        ("completed", 1000, 5000, 1500, "watchdog", "host"),
         ("started", None, None, None, None, None),
+        ("completed", None, None, 2_500_000, None, None),
     ]  # fmt: skip
     assert found["ranks"][0]["clock"] == "host"
     assert codes(found) == {}
+
+
+def test_polls_apart_do_not_part_what_is_numbered_alike(tmp_path):
+    # The watchdog of rank 1 looks 80 ms after that of rank 0; each collective takes 2 ms.
+    job = tmp_path / "job"
+    job.mkdir()
+    for rank, lag in ((0, 5_000_000), (1, 85_000_000)):
+        entries = []
+        for n in range(12):
+            e = entry(n, n + 1, group="0", state="completed", duration_ms=2.0)
+            seen = e["time_created_ns"] + n * 1_000_000_000 + lag
+            entries.append(
+                e | {"time_discovered_started_ns": seen, "time_discovered_completed_ns": seen}
+            )
+        written(job, dump_of(*entries), f"trace_rank_{rank}")
+    warehouse = retime.open(tmp_path / "warehouse")
+    assert warehouse.ingest(str(job), job="j", workers=1).exit_code == 0
+    con = warehouse.connect("j")
+    rows = con.execute(
+        "SELECT seq, min(match), count(DISTINCT collective_id), count(*), min(exec_ns) "
+        "FROM collectives GROUP BY seq ORDER BY seq"
+    ).fetchall()
+    assert rows == [(n, "exact", 1, 2, 2_000_000) for n in range(1, 13)]
+    # Nobody says when they ran, so nobody can be said to have waited.
+    assert con.execute("SELECT count(wait_ns), count(transfer_ns) FROM waits").fetchall() == [
+        (0, 0)
+    ]
 
 
 def test_versions_before_2_name_groups_by_number(tmp_path):
