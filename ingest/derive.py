@@ -48,9 +48,9 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
     from . import remarks, transfers
-    from .joining.join import join
+    from .joining import join
     from .joining.ranks import one_a_rank, ranks_with_times
-    from .matching.resolve import resolve
+    from .matching.resolution import resolve
 
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from . import schema
-from .joining.join import Joined
+from .joining import Joined
 from .matching.hosts import replace_column
 from .matching.participations import codes, ints, texts
 from .schema import Problem

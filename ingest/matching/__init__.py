@@ -1,5 +1,5 @@
 """Matching: which participations are one collective, and the clocks that follow."""
 
-from .resolve import Resolved, resolve
+from .resolution import Resolved, resolve
 
 __all__ = ["Resolved", "resolve"]

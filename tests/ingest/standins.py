@@ -19,9 +19,9 @@ def use_fake_format(set_item=dict.__setitem__, del_item=dict.__delitem__):
     for name in list(detect.FORMATS):
         del_item(detect.FORMATS, name)
     set_item(detect.FORMATS, "fake", detect.Format("fake_trace", "made up for tests", "timeline"))
-    module = types.ModuleType("retime.ingest.matching.resolve")
+    module = types.ModuleType("retime.ingest.matching.resolution")
     module.resolve, module.Resolved = resolve, None
-    set_item(sys.modules, "retime.ingest.matching.resolve", module)
+    set_item(sys.modules, "retime.ingest.matching.resolution", module)
 
 
 def write_trace(path, rank, **said):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from retime.ingest import matching
 from retime.ingest.matching import clocks
-from retime.ingest.matching import resolve as matching
 
 
 def beside(name):

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest import transfers
+from retime.ingest import joining, transfers
 from retime.ingest.joining import comms as joining_comms
-from retime.ingest.joining import join as joining
 from retime.ingest.joining import ranks as joining_ranks
 
 spec = importlib.util.spec_from_file_location("joined", Path(__file__).with_name("joined.py"))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from retime.ingest.joining import join as joining
+from retime.ingest import joining
 from retime.ingest.run import ingest
 from retime.ingest.schema import event_id
 from retime.ingest.warehouse import Warehouse

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest import schema
-from retime.ingest.matching import resolve as matching
+from retime.ingest import matching, schema
 
 
 def beside(name):

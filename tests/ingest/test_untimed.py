@@ -5,8 +5,8 @@ import random
 from pathlib import Path
 
 import pytest
+from retime.ingest import matching
 from retime.ingest.matching import hosts
-from retime.ingest.matching import resolve as matching
 
 spec = importlib.util.spec_from_file_location("simulated", Path(__file__).with_name("simulated.py"))
 sim = importlib.util.module_from_spec(spec)
