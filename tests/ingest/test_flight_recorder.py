@@ -211,7 +211,8 @@ def test_polls_apart_do_not_part_what_is_numbered_alike(tmp_path):
             entries.append(
                 e | {"time_discovered_started_ns": seen, "time_discovered_completed_ns": seen}
             )
-        written(job, dump_of(*entries), f"trace_rank_{rank}")
+        pair = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+        written(job, dump_of(*entries) | {"pg_config": pair}, f"trace_rank_{rank}")
     warehouse = retime.open(tmp_path / "warehouse")
     assert warehouse.ingest(str(job), job="j", workers=1).exit_code == 0
     con = warehouse.connect("j")
