@@ -1,4 +1,4 @@
-"""A hang on a terminal: whom to look at first, then who is missing from which collective."""
+"""A hang in words, and on a terminal: whom to look at first, then who is missing from which collective."""
 
 from __future__ import annotations
 
@@ -16,36 +16,45 @@ MOST = 8
 """Sentences of a kind, and ranks by name, before the rest is counted."""
 
 
+LAG = "If the job was still running when it was dumped, this may be lag alone."
+"""What dumps cannot tell: ranks write them at different moments."""
+
+
 def show_hang(out: Console, hang: Mapping[str, Any]) -> None:
     """Prints what `hangs.find` found."""
-
-    def part(title: str, texts: Sequence[str], style: str = "bold") -> None:
-        if not texts:
-            return
-        out.print(title, style=style)
-        wrap = textwrap.TextWrapper(
-            max(20, out.width), "  ", subsequent_indent="    ", break_on_hyphens=False
-        )
+    out.print(headline(hang), style="bold red", soft_wrap=True)
+    wrap = textwrap.TextWrapper(
+        max(20, out.width), "  ", subsequent_indent="    ", break_on_hyphens=False
+    )
+    for title, texts in parts(hang):
+        out.print(title, style="bold")
         for text in texts:
             for line in wrap.wrap(text):
                 out.print(line, soft_wrap=True)
+    out.print(LAG, style="dim")
+    out.print("(retime sql 'FROM hangs' has every collective that was under way)", style="dim")
 
-    roots = hang["roots"]
-    title = "Hang: every rank that others wait for waits for somebody itself."
-    if roots:
-        title = f"Hang: look at {ranks_words([r['rank'] for r in roots])} first."
-    out.print(title, style="bold red")
-    part("Why:", _most([root_sentence(r) for r in roots]))
+
+def headline(hang: Mapping[str, Any]) -> str:
+    """The ranks to look at first, in a sentence."""
+    if not hang["roots"]:
+        return "Hang: every rank that others wait for waits for somebody itself."
+    return f"Hang: look at {ranks_words([r['rank'] for r in hang['roots']])} first."
+
+
+def parts(hang: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Titles with their sentences: why, who is missing where, and which pairs wait."""
+    found = [("Why:", _most([root_sentence(r) for r in hang["roots"]]))]
     for kind, title in (
         ("missing", "Missing from collectives that others are in:"),
         ("stuck", "Not completed where others have:"),
         ("silent", "Members without a dump, who may have entered or not:"),
     ):
-        found = [c for c in hang["collectives"] if c["kind"] == kind]
-        part(title, _most([collective_sentence(c) for c in found]))
-    part("Sends and receives whose other end has nothing under way:",
-         pair_sentences(hang["pairs"]))  # fmt: skip
-    out.print("(retime sql 'FROM hangs' has every collective that was under way)", style="dim")
+        of_kind = [c for c in hang["collectives"] if c["kind"] == kind]
+        found.append((title, _most([collective_sentence(c) for c in of_kind])))
+    pairs = pair_sentences(hang["pairs"])
+    found.append(("Sends and receives whose other end has nothing under way:", pairs))
+    return [(title, texts) for title, texts in found if texts]
 
 
 def root_sentence(root: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _UNDER_WAY = """
-    SELECT EXISTS (FROM collectives WHERE state IN ('scheduled', 'started'))
+    SELECT EXISTS (FROM _dumped WHERE state IN ('scheduled', 'started'))
 """
 
 _COLLECTIVES = """
@@ -38,7 +38,7 @@ _FIRST = """
     FROM (
         SELECT rank, unnest(arg_min(
             {'op': op, 'comm': comm, 'seq': seq, 'peer': peer}, (enqueued_ns, event_id)))
-        FROM collectives WHERE state IN ('scheduled', 'started') GROUP BY rank
+        FROM _dumped WHERE state IN ('scheduled', 'started') GROUP BY rank
     ) f
     LEFT JOIN hangs h USING (comm, seq)
     LEFT JOIN hanging_pairs p ON p.rank = f.rank AND p.op = f.op AND p.peer = f.peer

@@ -1,10 +1,16 @@
 -- Collectives that some ranks had entered and others not when all were asked: a hang's anatomy.
 
+-- Operations as Flight Recorder dumps tell them. Others that have a state do not count: what the
+-- profiler plugin or the Inspector wrote last says nothing of what the rank had enqueued by then.
+CREATE VIEW _dumped AS
+SELECT * FROM collectives
+WHERE state IS NOT NULL AND '+' || source || '+' LIKE '%+flight-recorder+%';
+
 -- Ranks that say what they had enqueued and completed (a Flight Recorder dump).
 CREATE VIEW _reporting AS
-SELECT job, rank FROM collectives WHERE state IS NOT NULL
+SELECT job, rank FROM _dumped
 UNION
-SELECT job, rank FROM progress;
+SELECT job, rank FROM progress WHERE source = 'flight-recorder';
 
 -- A rank's own counts on a communicator. Where a rank gives a group by number alone, it is the one
 -- that its fellow members give this number, if there is one only. Communicators with sends and
@@ -29,8 +35,8 @@ SELECT
 FROM progress p LEFT JOIN inferred i USING (job, group_id, rank)
 WHERE coalesce(p.comm, i.comm) IS NOT NULL
   AND (job, coalesce(p.comm, i.comm)) NOT IN (
-      SELECT (job, comm) FROM collectives
-      WHERE op IN ('send', 'recv', 'send_recv') AND comm IS NOT NULL AND state IS NOT NULL
+      SELECT (job, comm) FROM _dumped
+      WHERE op IN ('send', 'recv', 'send_recv') AND comm IS NOT NULL
   )
 GROUP BY ALL;
 
@@ -45,18 +51,20 @@ FROM (
         greatest(
             max(seq) FILTER (state = 'completed'), min(seq) FILTER (state <> 'completed') - 1
         ) AS completed
-    FROM collectives
-    WHERE state IS NOT NULL AND seq IS NOT NULL AND comm IS NOT NULL
+    FROM _dumped
+    WHERE seq IS NOT NULL AND comm IS NOT NULL
     GROUP BY ALL
     UNION ALL
     SELECT job, comm, rank, last_enqueued, last_completed FROM _counts
 )
 GROUP BY job, comm, rank;
 
--- A collective that at least one rank had entered and not completed when it was asked. Its members
--- are in one of the four lists each. A member that never entered it, while others are in it, is
--- what they wait for; one that has not completed what others have is stuck on its device. A member
--- that left no dump may be either. Sends and receives are in `hanging_pairs`.
+-- A collective that at least one rank had entered and not completed when it was asked, by its
+-- Flight Recorder dump (no other source counts). Its members are in one of the four lists each. A
+-- member that never entered it, while others are in it, is what they wait for; one that has not
+-- completed what others have is stuck on its device. A member that left no dump may be either. In a
+-- job that ran on while it was dumped a rank may seem missing that only came later. Sends and
+-- receives are in `hanging_pairs`.
 CREATE VIEW hangs (
     -- job
     job,
@@ -87,7 +95,7 @@ CREATE VIEW hangs (
 ) AS
 WITH pending AS (
     SELECT DISTINCT job, comm, seq
-    FROM collectives
+    FROM _dumped
     WHERE state IN ('scheduled', 'started') AND seq IS NOT NULL AND comm IS NOT NULL
 ), seen AS (
     SELECT
@@ -96,8 +104,7 @@ WITH pending AS (
         string_agg(DISTINCT c.op, ' or ' ORDER BY c.op) AS op,
         max(greatest(c.in_bytes, c.out_bytes)) AS bytes,
         min(c.enqueued_ns) AS enqueued_ns
-    FROM collectives c JOIN pending USING (job, comm, seq)
-    WHERE c.state IS NOT NULL
+    FROM _dumped c JOIN pending USING (job, comm, seq)
     GROUP BY ALL
 ), about AS (
     SELECT
@@ -158,7 +165,7 @@ CREATE VIEW hanging_pairs (
 ) AS
 WITH pending AS (
     SELECT job, comm, rank, op, peer, count(*) AS n, min(enqueued_ns) AS enqueued_ns
-    FROM collectives
+    FROM _dumped
     WHERE state IN ('scheduled', 'started') AND op IN ('send', 'recv') AND peer IS NOT NULL
     GROUP BY ALL
 )

@@ -72,6 +72,7 @@ def test_the_screen_fits_and_names_ranks_and_collectives(real, width):
         "all_to_all #45265 of EXPERT_MODEL_PARALLEL_GROUP (ep, 8 ranks): ranks 9 and 14 never "
         "entered it; ranks 8, 10 to 13 and 15 have. (2 more like it there)"
     ) in plain
+    assert plain.count("If the job was still running when it was dumped, this may be lag") == 1
     assert "Ranks 0 to 7 wait to send to ranks 8 to 15 (0 to 8, 1 to 9," in plain
 
 
@@ -86,7 +87,7 @@ def test_a_job_of_untimed_rows_is_shown_whole(real, capsys):
 
 def con_of(open_rows, *rows: dict, ranks=(0, 1, 2)):
     comms = [{"comm": "w", "name": "7", "ranks": list(ranks), "size": len(ranks), "dim": "dp"}]
-    base = {"comm": "w", "op": "all_reduce", "state": "scheduled"}
+    base = {"comm": "w", "op": "all_reduce", "state": "scheduled", "source": "flight-recorder"}
     return open_rows({"comms": comms, "collectives": [base | r for r in rows]})
 
 
@@ -113,7 +114,8 @@ def test_who_waits_himself_is_no_root(open_rows):
         {"rank": 2, "comm": "w", "seq": 5, "state": "completed"},
         {"rank": 3, "comm": "v", "seq": 4, "state": "completed"},
     ]  # fmt: skip
-    base = {"op": "all_reduce", "state": "scheduled", "enqueued_ns": 1}
+    base = {"op": "all_reduce", "state": "scheduled", "enqueued_ns": 1,
+            "source": "flight-recorder"}  # fmt: skip
     hang = hangs.find(open_rows({"comms": comms, "collectives": [base | r for r in rows]}))
     assert hang is not None
     assert [(r["rank"], r["why"]) for r in hang["roots"]] == [(3, "idle")]
@@ -127,6 +129,20 @@ def test_operations_that_all_are_in_are_no_hang(open_rows):
 
 def test_jobs_without_dumps_have_no_hang(open_rows):
     assert hangs.find(con_of(open_rows, {"rank": 0, "seq": 5, "state": None})) is None
+
+
+def test_a_rank_with_an_inspector_log_alone_left_no_dump(open_rows):
+    rows = [{"rank": r, "seq": 5, "enqueued_ns": r} for r in (0, 1)]
+    log = {"rank": 2, "seq": 4, "state": "completed", "source": "inspector", "exec_ns": 7}
+    hang = hangs.find(con_of(open_rows, *rows, log))
+    assert hang is not None
+    assert (hang["ranks"], hang["roots"]) == (2, [])
+    assert [(c["missing"], c["silent"]) for c in hang["collectives"]] == [([], [2])]
+
+
+def test_what_the_profiler_had_not_seen_complete_is_no_hang(open_rows):
+    con = con_of(open_rows, {"rank": 0, "seq": 5, "enqueued_ns": 1, "source": "profiler"})
+    assert hangs.find(con) is None
 
 
 def test_ranks_in_words():

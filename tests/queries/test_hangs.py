@@ -8,7 +8,8 @@ COMMS = [
 
 
 def entry(rank: int, seq: int | None, state="scheduled", **more) -> dict:
-    row = {"comm": "w", "op": "all_reduce", "enqueued_ns": 100 * (seq or 1) + rank}
+    row = {"comm": "w", "op": "all_reduce", "enqueued_ns": 100 * (seq or 1) + rank,
+           "source": "flight-recorder"}  # fmt: skip
     return {"rank": rank, "seq": seq, "state": state, "event_id": rank * 1000 + (seq or 0), **row,
             **more}  # fmt: skip
 
@@ -17,7 +18,7 @@ def counts(
     rank: int, enqueued: int, completed: int, comm: str | None = "w", group: int = 4
 ) -> dict:
     return {"rank": rank, "comm": comm, "group_id": group, "last_enqueued": enqueued,
-            "last_completed": completed}  # fmt: skip
+            "last_completed": completed, "source": "flight-recorder"}  # fmt: skip
 
 
 def hangs(con) -> list[tuple]:
@@ -45,6 +46,23 @@ def test_a_member_that_is_behind_is_missing_from_what_the_others_are_in(open_job
 def test_a_member_that_left_nothing_is_silent_and_one_with_counts_alone_is_not(open_job):
     con = open_job(comms=COMMS, collectives=[entry(0, 5)], progress=[counts(2, 4, 4)])
     assert hangs(con) == [("all_reduce", 5, [], [0], [2], [1])]
+
+
+def test_what_other_sources_saw_is_no_dump(open_job):
+    # The Inspector writes what has completed; the profiler also what had not when its file ended.
+    con = open_job(
+        comms=COMMS,
+        collectives=[
+            entry(0, 5, source="kineto+flight-recorder"),
+            entry(1, 4, "completed", source="inspector"),
+            entry(2, 5, "completed", source="not-flight-recorder"), entry(2, 6, source="profiler"),
+            entry(0, None, op="send", peer=1),
+            entry(2, None, op="send", peer=0, source="profiler"),
+        ],
+    )  # fmt: skip
+    assert hangs(con) == [("all_reduce", 5, [], [0], [], [1, 2])]
+    pairs = con.execute("SELECT rank, peer, peer_entered FROM hanging_pairs")
+    assert pairs.fetchall() == [(0, 1, None)]
 
 
 def test_counts_tell_what_left_the_ring_or_was_left_out(open_job):
