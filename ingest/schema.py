@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from .values import MAX_RANK
+
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """Names that repeat: stored as dictionary codes, read by DuckDB and Polars as strings."""
 
@@ -14,10 +16,6 @@ I64 = pa.int64()
 I32 = pa.int32()
 F64 = pa.float64()
 BOOL = pa.bool_()
-
-
-MAX_RANK = (1 << 23) - 1
-"""The highest rank: its event ids fill 63 bits."""
 
 _SPACE_BIT = 1 << 39
 _SPACE_SHIFT = 34
@@ -130,7 +128,8 @@ RANKS = Table(
             "clock",
             TEXT,
             "",
-            "host (its epoch), process (a zero of its own), recorded, or none (untimed)",
+            "host (its epoch), boot (the host's, since it started), process (a zero of its own), "
+            "recorded, or none (untimed)",
         ),
         Column("pid", I64, "", "process id on the host"),
         Column("source", TEXT, "", "source files, the one with the timeline first"),
@@ -253,7 +252,12 @@ COLLECTIVES = Table(
             "",
             "what took the time: kernel, host, proxy, watchdog; null where there is none",
         ),
-        Column("clock", TEXT, "", "host or process (a zero of its own); null where untimed"),
+        Column(
+            "clock",
+            TEXT,
+            "",
+            "host, boot or process, as in `ranks`; null where untimed",
+        ),
         Column("record_function", I64, "", "joins an execution trace's node and the profiler's"),
         Column(
             "source",
@@ -300,7 +304,12 @@ TRANSFERS = Table(
         Column("traffic_class", TEXT, "", "collective, storage or other"),
         Column("measured", BOOL, "", "true where a counter said it, false where derived"),
         Column("via", TEXT, "", "transport: NET/IB, NET/Socket, P2P/IPC, SHM, NVLS, ..."),
-        Column("clock", TEXT, "", "host or process (a zero of its own); null where untimed"),
+        Column(
+            "clock",
+            TEXT,
+            "",
+            "host, boot or process, as in `ranks`; null where untimed",
+        ),
         Column("source", TEXT, "", "kind of source"),
     ),
     ("start_ns",),

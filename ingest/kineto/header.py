@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ..errors import RankUnknown
 from ..schema import MAX_RANK, Problem
 from ..sources import Source
+from ..values import as_int, as_size, rank_in_name
 from .envelope import Envelope, parse_object
 
 PROBE_BYTES = 1 << 20
@@ -43,17 +44,6 @@ class Group(NamedTuple):
     backend: str | None
 
 
-def as_int(value: object) -> int | None:
-    """A whole number given as a number or a string; None for anything else."""
-    if isinstance(value, bool) or value is None:
-        return None
-    try:
-        number = int(value)  # type: ignore[call-overload]
-        return number if not isinstance(value, float) or number == value else None
-    except (TypeError, ValueError, OverflowError):
-        return None
-
-
 def short(value: object) -> str:
     """A value of any kind and length for a message."""
     try:
@@ -61,12 +51,6 @@ def short(value: object) -> str:
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def as_size(value: object) -> int | None:
-    """A number of ranks, 1 to MAX_RANK + 1; None for anything else."""
-    number = as_int(value)
-    return number if number is not None and 0 < number <= MAX_RANK + 1 else None
 
 
 def distributed_info(meta: dict) -> dict:
@@ -84,29 +68,6 @@ def rank_in(meta: dict) -> int | None:
     """The rank the metadata states; None where it states none from 0 to MAX_RANK."""
     rank = as_int(distributed_info(meta).get("rank"))
     return rank if rank is not None and 0 <= rank <= MAX_RANK else None
-
-
-_RANK_IN_NAME = re.compile(
-    r"(?<![a-zA-Z])((?:local|node|group|host|dp|tp|pp|ep|cp|sp)[-_. ]?)?"
-    r"rank[-_. =]*\[?(\d{1,7})(?!\d)",
-    re.I,
-)
-
-
-_RANK_FOLDER = re.compile(r"\[?rank[-_. =]*\[?(\d{1,7})\]?", re.I)
-
-
-def rank_in_name(name: str) -> int | None:
-    """The rank in a file's name (`rank0`, `rank-34`, `rank_12`, `[rank7]`), else a folder's.
-
-    A folder's whole name must be the rank (`rank3/trace.json`): jobs and tests are called all
-    sorts. None where there is none, where two differ, or where only a local or group rank is named.
-    """
-    *folders, file = re.split(r"[/\\!]", name)
-    found = {int(n) for kind, n in _RANK_IN_NAME.findall(file) if not kind}
-    if not found:
-        found = {int(m[1]) for f in folders if (m := _RANK_FOLDER.fullmatch(f))}
-    return found.pop() if len(found) == 1 and max(found) <= MAX_RANK else None
 
 
 _TAIL_KEY = re.compile(

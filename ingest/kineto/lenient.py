@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from decimal import ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from decimal import Decimal
 from typing import NamedTuple
 
 from ..schema import Problem
+from ..values import exact, scaled
 from . import jsontext
 from .blocks import BATCH_ROWS, BLOCK_BYTES, MALFORMED, MAX_EVENT_BYTES, ByteStream, read_array
 from .jsontext import Broken, Num, Span, Unfinished
@@ -195,26 +196,8 @@ def _take(pairs, fields, values: dict[str, int | str], buf, notes) -> None:
             values[column] = number
 
 
-_DECIMAL = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _INTEGER = re.compile(r"[+-]?\d+")
 _HEX = re.compile(r"[+-]?0[xX][0-9a-fA-F]+")
-
-
-def _decimal(text: str, places: int) -> int | None:
-    """text * 10**places rounded half to even, None where it is no number or beyond 64 bits."""
-    if not text.isascii() or not _DECIMAL.fullmatch(text):
-        return None
-    try:
-        d = Decimal(text)
-        if d.is_zero() or d.adjusted() < -places - 1:
-            return 0
-        if d.adjusted() + places > 20:
-            return None
-        context = Context(prec=len(text) + 30)
-        scaled = d.scaleb(places, context)
-        return int(scaled.to_integral_value(ROUND_HALF_EVEN, context))
-    except InvalidOperation:
-        return None
 
 
 def nanoseconds(value: object) -> int:
@@ -224,8 +207,8 @@ def nanoseconds(value: object) -> int:
     """
     if not isinstance(value, str):
         return NULL
-    ns = _decimal(value.strip(), 3)
-    return NULL if ns is None or not -(2**63) < ns < 2**63 else ns
+    ns = scaled(value, 3)
+    return NULL if ns is None else ns
 
 
 def integer(value: object) -> int:
@@ -245,7 +228,7 @@ def integer(value: object) -> int:
     elif _HEX.fullmatch(text):
         number = int(text, 16)
     else:
-        whole = _decimal(text, 0)
+        whole = exact(text, 0)
         if whole is None or Decimal(text) != whole:
             return NULL
         number = whole
