@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from .. import classify
 from ..collect import Collector
-from ..errors import RankUnknown, UnusableInput
+from ..errors import UnusableInput
 from ..kineto.comms import Comm
 from ..schema import event_id
+from ..values import integer
 from .chakra_wire import MAX_JUNK, Bad, Node, messages, metadata, node
-from .et_node import integer
 from .groups import INIT, Groups
 from .json_items import Items
-from .names import rank_of
+from .names import rank_told
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -39,13 +39,7 @@ Batch = tuple[str, pa.RecordBatch]
 
 def tables_of(source: Source, rank: int | None) -> Iterator[Batch]:
     """The tables of one trace; see `chakra.parse`."""
-    found = rank_of(source.name, numbered=True)
-    found = rank if found is None else found
-    if found is None:
-        raise RankUnknown(
-            "a Chakra trace does not say its rank, and its name has none: give it with --rank N",
-            path=source.name,
-        )
+    found = rank_told(source, rank, "Chakra")
     c = Collector(source)
     c.odd(
         "no_sequence_numbers",
@@ -111,31 +105,7 @@ class _Trace:
                 yield from self.c.full()
         if not self.n_nodes:
             raise UnusableInput("has no node that can be read", path=self.source.name)
-        for comm in self.groups.all():
-            dim = classify.dim_of_description(comm.description)
-            dim = dim or classify.dim_of_description(comm.name)
-            self.c.add(
-                "comms",
-                comm=comm.comm,
-                name=comm.name,
-                description=comm.description,
-                ranks=None if comm.ranks is None else list(comm.ranks),
-                size=comm.size,
-                dim=dim or "unknown",
-                dim_source="description" if dim else "none",
-                backend=comm.backend,
-            )
-        for p in self.groups.problems():
-            self.c.odd(p.code, p.message, p.severity, offset=p.offset, count=p.count)
-        self.c.add(
-            "ranks",
-            rank=self.rank,
-            host_source="unknown",
-            world_size=self.groups.world,
-            clock="none",
-            pid=self.pid,
-            source=self.source.name,
-        )
+        self.groups.add_rows(self.c, self.rank, self.pid)
         yield from self.c.rest()
 
     def _node(self, n: Node, offset: int) -> None:

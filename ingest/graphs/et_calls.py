@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from .. import classify
 from ..kineto.header import parse_rank_list
-from .et_node import Node, Tensor, integer, tensors
+from ..values import integer
+from .et_node import Node, Tensor, tensors
 
 CALL = "record_param_comms"
 API = "c10d::"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..values import integer
+
 _OLD_ATTRS = ("rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid", "op_schema")
 
 
@@ -30,13 +32,6 @@ class Node(NamedTuple):
         """An attribute that is a text."""
         value = self.attrs.get(attr)
         return value if isinstance(value, str) else None
-
-
-def integer(value: object) -> int | None:
-    """An integer of 64 bits; None for anything else."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value if -(1 << 63) <= value < 1 << 63 else None
-    return None
 
 
 def node_of(raw: dict) -> Node:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ..classify import dim_of_description
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
 from ..kineto.comms import Comm
-from ..schema import MAX_RANK, event_id
+from ..schema import event_id
+from ..values import MAX_RANK, integer
 from .et_calls import API, CALL, P2P, ROOTED, Call, api_call_of, call_of
 from .et_deps import Writers
-from .et_node import Node, integer, node_of, tensors
+from .et_node import Node, node_of, tensors
 from .groups import INIT, Groups
 from .json_items import Items
 from .names import rank_of
@@ -124,10 +124,7 @@ class _Trace:
         self._give_calls()
         if nodes.closed and ROOT not in self.ids:
             self.c.odd("no_root", "the root node is not in the trace", "info")
-        for comm in self.groups.all():
-            self._comm_row(comm)
-        for p in self.groups.problems():
-            self.c.odd(p.code, p.message, p.severity, offset=p.offset, count=p.count)
+        self.groups.add_rows(self.c, self.rank, integer(nodes.beside.get("pid")))
         if self.writers.forgotten:
             self.c.odd(
                 "deps_forgotten",
@@ -135,15 +132,6 @@ class _Trace:
                 "info",
                 count=self.writers.forgotten,
             )
-        self.c.add(
-            "ranks",
-            rank=self.rank,
-            host_source="unknown",
-            world_size=self.groups.world,
-            clock="none",
-            pid=integer(nodes.beside.get("pid")),
-            source=self.source.name,
-        )
         yield from self.c.rest()
 
     def _node(self, node: Node, offset: int) -> None:
@@ -262,20 +250,6 @@ class _Trace:
             event_id=None if node.id is None else event_id(self.rank, "execution-trace", node.id),
             record_function=node.number("rf_id") or None,
             source="execution-trace",
-        )
-
-    def _comm_row(self, comm: Comm) -> None:
-        dim = dim_of_description(comm.description) or dim_of_description(comm.name)
-        self.c.add(
-            "comms",
-            comm=comm.comm,
-            name=comm.name,
-            description=comm.description,
-            ranks=None if comm.ranks is None else list(comm.ranks),
-            size=comm.size,
-            dim=dim or "unknown",
-            dim_source="description" if dim else "none",
-            backend=comm.backend,
         )
 
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
+from ..classify import dim_of_description
 from ..kineto.comms import Comm, Comms, identity
-from ..kineto.header import MAX_MEMBERS, Group, as_int, as_size, backend_of, parse_rank_list
+from ..kineto.header import MAX_MEMBERS, Group, backend_of, parse_rank_list
 from ..kineto.problems import Tally
+from ..values import as_int, as_size
+
+if TYPE_CHECKING:
+    from ..collect import Collector
 
 INIT = "## process_group:init ##"
 MAX_NAME = 1000
@@ -152,6 +158,29 @@ class Groups:
             self.of(group.name, group.description, group.size)
         return list(self._seen.values())
 
-    def problems(self):
-        """What was odd about the groups."""
-        return self._tally.problems()
+    def add_rows(self, c: Collector, rank: int, pid: int | None) -> None:
+        """Adds a row of `comms` for each communicator, what was odd, and the row of `ranks`."""
+        for comm in self.all():
+            dim = dim_of_description(comm.description) or dim_of_description(comm.name)
+            c.add(
+                "comms",
+                comm=comm.comm,
+                name=comm.name,
+                description=comm.description,
+                ranks=None if comm.ranks is None else list(comm.ranks),
+                size=comm.size,
+                dim=dim or "unknown",
+                dim_source="description" if dim else "none",
+                backend=comm.backend,
+            )
+        for p in self._tally.problems():
+            c.odd(p.code, p.message, p.severity, offset=p.offset, count=p.count)
+        c.add(
+            "ranks",
+            rank=rank,
+            host_source="unknown",
+            world_size=self.world,
+            clock="none",
+            pid=pid,
+            source=c.source.name,
+        )

@@ -1,11 +1,15 @@
-"""The rank in the file name of an execution trace."""
+"""The rank of an execution trace, which its file name tells if anything does."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from ..kineto.header import rank_in_name
-from ..schema import MAX_RANK
+from ..errors import RankUnknown
+from ..values import MAX_RANK, rank_in_name
+
+if TYPE_CHECKING:
+    from ..sources import Source
 
 _END = r"(?:\.json|\.et|\.eg)*(?:\.gz|\.zst)?"
 _TRACE = re.compile(
@@ -32,3 +36,18 @@ def rank_of(name: str, *, numbered: bool = False) -> int | None:
     if m is None or int(m[1]) > MAX_RANK:
         return None
     return int(m[1])
+
+
+def rank_told(source: Source, rank: int | None, what: str) -> int:
+    """The rank in the source's name, else `rank`, for a format (`what`) with no place for it.
+
+    Raises RankUnknown where neither is there.
+    """
+    found = rank_of(source.name, numbered=True)
+    found = rank if found is None else found
+    if found is None:
+        raise RankUnknown(
+            f"a {what} trace does not say its rank, and its name has none: give it with --rank N",
+            path=source.name,
+        )
+    return found

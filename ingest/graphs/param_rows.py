@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from .. import classify
 from ..collect import Collector
-from ..errors import RankUnknown, UnusableInput
+from ..errors import UnusableInput
 from ..kineto.comms import Comm
-from ..kineto.header import as_int, as_size, parse_rank_list
+from ..kineto.header import parse_rank_list
 from ..schema import event_id
+from ..values import as_int, as_size, integer
 from .et_calls import MOST_ROWS, P2P, ROOTED
-from .et_node import integer
 from .groups import Groups
 from .json_items import Items
-from .names import rank_of
+from .names import rank_told
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -33,13 +33,7 @@ Batch = tuple[str, pa.RecordBatch]
 
 def tables_of(source: Source, rank: int | None) -> Iterator[Batch]:
     """The tables of one trace; see `param_comms.parse`."""
-    found = rank_of(source.name, numbered=True)
-    found = rank if found is None else found
-    if found is None:
-        raise RankUnknown(
-            "a PARAM trace does not say its rank, and its name has none: give it with --rank N",
-            path=source.name,
-        )
+    found = rank_told(source, rank, "PARAM")
     c = Collector(source)
     groups = Groups()
     requests: dict[int, int] = {}
@@ -59,26 +53,7 @@ def tables_of(source: Source, rank: int | None) -> Iterator[Batch]:
             yield from c.full()
     if n == lost:
         raise UnusableInput("has no entry that can be read", path=source.name)
-    for comm in groups.all():
-        c.add(
-            "comms",
-            comm=comm.comm,
-            name=comm.name,
-            ranks=None if comm.ranks is None else list(comm.ranks),
-            size=comm.size,
-            dim="unknown",
-            dim_source="none",
-        )
-    for p in groups.problems():
-        c.odd(p.code, p.message, p.severity, offset=p.offset, count=p.count)
-    c.add(
-        "ranks",
-        rank=found,
-        host_source="unknown",
-        world_size=groups.world,
-        clock="none",
-        source=source.name,
-    )
+    groups.add_rows(c, found, None)
     yield from c.rest()
 
 
