@@ -1,4 +1,4 @@
-"""A hang in words, and on a terminal: whom to look at first, then who is missing from which collective."""
+"""A hang in words, and on a terminal: whom to look at first, then who is missing where."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAG = "If the job was still running when it was dumped, this may be lag alone."
 
 def show_hang(out: Console, hang: Mapping[str, Any]) -> None:
     """Prints what `hangs.find` found."""
-    out.print(headline(hang), style="bold red", soft_wrap=True)
+    out.print(headline(hang), style="bold red")
     wrap = textwrap.TextWrapper(
         max(20, out.width), "  ", subsequent_indent="    ", break_on_hyphens=False
     )

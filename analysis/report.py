@@ -17,7 +17,7 @@ import polars as pl
 
 from .. import __version__
 from ..ingest.errors import UsageError
-from . import culprit, frames, plots, trust, units, whatif
+from . import culprit, frames, hang_screen, plots, trust, units, whatif
 from .terminal import (
     Cells,
     cells,
@@ -246,8 +246,13 @@ def _headline(data: Mapping[str, Any]) -> str:
     framework = _text(facts.get("framework"))
     about = f"{ranks} {noun} · {place}{device} · {steps} · {framework}"
     out = [f"<h1>{_text(facts.get('job'))}</h1>", f'<p class="about">{about}</p>']
+    if facts.get("hang"):
+        out.append(_hang(facts["hang"]))
     if facts["scope"] == "nothing":
-        out.append(_note("No work was found on any rank of this job: there is nothing to split."))
+        none = "No work was found on any rank of this job: there is nothing to split."
+        if facts["participations"]:
+            none = "No source says when anything ran on a GPU: there is no step to split."
+        out.append(_note(none))
         return f"<header>{''.join(out)}</header>"
     total = facts["step_ns"]
     unit = "step" if facts["scope"] == "step" else "rank's whole trace"
@@ -288,6 +293,15 @@ def _headline(data: Mapping[str, Any]) -> str:
     if gain:
         out.append(f'<p class="lead">{_text(gain)}</p>')
     return f"<header>{''.join(out)}</header>"
+
+
+def _hang(hang: Mapping[str, Any]) -> str:
+    """Whom to look at first and why; who is missing where."""
+    out = [f'<p class="big"><strong>{_text(hang_screen.headline(hang))}</strong></p>']
+    for title, texts in hang_screen.parts(hang):
+        items = "".join(f"<li>{_text(t)}</li>" for t in texts)
+        out.append(f"<h3>{_text(title)}</h3><ul>{items}</ul>")
+    return f'<div class="warned">{"".join(out)}{_note(hang_screen.LAG)}</div>'
 
 
 def _gain_sentence(found: Mapping[str, Any]) -> str:
@@ -427,7 +441,12 @@ def _overlap(data: Mapping[str, Any], charts: dict[str, dict[str, Any]]) -> str:
     rows = data["overlap"]
     title = "Communication under compute, by rank"
     if rows.is_empty():
-        return _section(title, _note("No rank communicates: there is nothing to overlap."))
+        none = "No rank communicates: there is nothing to overlap."
+        if data["facts"]["participations"]:
+            none = (
+                "No source says when this job's collectives ran: what they overlapped is not known."
+            )
+        return _section(title, _note(none))
     shown, said = _most(rows, "rank", "comm_ns")
     charts["overlap"] = plots.overlap(shown)
     return _section(

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import polars as pl
 import pytest
-from retime.analysis import frames, report, units
+from retime.analysis import frames, hangs, report, units
 from retime.ingest.errors import UsageError
 
 Open = Callable[..., duckdb.DuckDBPyConnection]
@@ -106,6 +106,42 @@ def test_hostile_names_stay_text(open_rows: Open, rows: dict[str, Any]) -> None:
     assert "\u2028" not in page.scripts[0]
     assert "\x1b" not in text
     json.loads(page.scripts[0])
+
+
+def test_a_hang_stands_before_all_else_and_its_names_stay_text(
+    open_rows: Open, rows: dict[str, Any]
+) -> None:
+    def hung(rank: int, seq: int, state: str) -> dict[str, Any]:
+        return {"comm": "w", "seq": seq, "rank": rank, "op": "all_reduce", "state": state,
+                "enqueued_ns": rank, "event_id": rank, "source": "flight-recorder"}  # fmt: skip
+
+    con = open_rows(
+        {
+            "jobs": rows["jobs"],
+            "ranks": [{"rank": r} for r in (0, 1)],
+            "comms": [{"comm": "w", "name": HOSTILE, "ranks": [0, 1], "size": 2, "dim": "dp"}],
+            "collectives": [hung(0, 5, "scheduled"), hung(1, 4, "completed")],
+        }
+    )
+    facts = {**frames.facts(con), **frames.headline(con), "hang": hangs.find(con)}
+    job = SimpleNamespace(con=con, id="small", show=lambda: facts)
+    text = report.page(report.gather(job, estimates=False))  # type: ignore[arg-type]
+    page = Page(text)
+    said = page.text
+    first = said.index("Hang: look at rank 1 first.")
+    assert first < said.index("No source says when anything ran on a GPU: there is no step to spl")
+    assert "Rank 1 has nothing under way: its process stopped before" in said
+    assert "(dp, 2 ranks): rank 1 never entered it; rank 0 has." in said
+    assert "If the job was still running when it was dumped, this may be lag alone." in said
+    assert "what they overlapped is not known" in said
+    assert not [t for t, _ in page.tags if t == "img"]
+    assert "\x1b" not in text
+    # Without a hang nothing is said of one.
+    none = report.page(report.gather(
+        SimpleNamespace(con=con, id="small", show=lambda: facts | {"hang": None}),  # type: ignore[arg-type]
+        estimates=False,
+    ))  # fmt: skip
+    assert "Hang" not in Page(none).text
 
 
 def test_a_job_without_collectives_says_so(open_rows: Open, rows: dict[str, Any]) -> None:
