@@ -32,13 +32,29 @@ CREATE VIEW bandwidth (
     busbw_transfer_gbps,
     -- [GB/s] largest bus bandwidth over transfer of one collective
     busbw_transfer_max_gbps,
-    -- [bytes] bytes that NICs carried for them (`transfers`); null where no source says
+    -- [bytes] bytes that NICs sent for them: measured `transfers` over the network (via NET, or
+    -- Ascend's RDMA) whose direction is send or not said; of each rank's part in a collective one
+    -- source counts (profiler, else inspector, else nsys, else another); null where no source says
     nic_bytes
 ) AS
-WITH carried AS (
-    SELECT job, collective_id, sum(bytes) AS nic_bytes
+WITH sent AS (
+    SELECT job, collective_id, rank, source, sum(bytes) AS bytes
     FROM transfers
-    WHERE collective_id IS NOT NULL
+    WHERE collective_id IS NOT NULL AND bytes IS NOT NULL AND measured
+      AND coalesce(direction, 'send') = 'send'
+      -- Links within a host (NVLink, PCIe, HCCS, shared memory) are no NICs.
+      AND regexp_matches(via, '^(NET|RDMA)(/|$)')
+    GROUP BY ALL
+), carried AS (
+    -- Several sources tell the same bytes.
+    SELECT job, collective_id, sum(bytes) AS nic_bytes
+    FROM (
+        FROM sent
+        QUALIFY row_number() OVER (
+            PARTITION BY job, collective_id, rank
+            ORDER BY coalesce(list_position(['profiler', 'inspector', 'nsys'], source), 9), source
+        ) = 1
+    )
     GROUP BY job, collective_id
 )
 SELECT

@@ -252,7 +252,8 @@ def test_bandwidth_takes_medians_by_comm_op_and_size_class(open_job, one_host, p
         for i, end in enumerate((1000, 2000, 8000))
         for r in (0, 1)
     ]
-    carried = [{"rank": 0, "bytes": b, "collective_id": i} for i, b in ((0, 5), (0, 6), (2, 7))]
+    net = {"rank": 0, "measured": True, "via": "NET/IB", "source": "profiler"}
+    carried = [net | {"bytes": b, "collective_id": i} for i, b in ((0, 5), (0, 6), (2, 7))]
     con = open_job(
         ranks=one_host(0, 1), collectives=rows, transfers=carried,
         comms=[{"comm": "w", "dim": "dp", "size": 2}],
@@ -260,6 +261,45 @@ def test_bandwidth_takes_medians_by_comm_op_and_size_class(open_job, one_host, p
     assert con.execute("FROM bandwidth").fetchall() == [
         ("j", "w", "dp", "all_reduce", "4KiB-64KiB", 2, 3, 24000, 4.0, 4.0, 4.0, 4.0, 8.0, 18)
     ]
+
+
+def test_nics_carry_what_was_sent_over_the_network_by_one_source_a_rank(open_job, one_host, part):
+    def carried(rank, n_bytes, via="NET/IB", source="profiler", **more):
+        row = {"collective_id": 1, "measured": True, "direction": "send"}
+        return row | {"rank": rank, "bytes": n_bytes, "via": via, "source": source} | more
+
+    con = open_job(
+        ranks=one_host(0, 1, 2),
+        collectives=[part(r, 0, 100, in_bytes=8000, out_bytes=8000) for r in (0, 1, 2)],
+        transfers=[
+            # rank 0: 100 + 20 by the profiler, which the Inspector tells as well
+            carried(0, 100), carried(0, 20, "NET"), carried(0, None),
+            carried(0, 120, "NET", "inspector"),
+            # what comes in went out elsewhere; links in a host and plans of a log carry nothing
+            carried(0, 5000, direction="recv"), carried(0, 5000, "P2P/IPC"),
+            carried(0, 5000, "SHM"), carried(0, 5000, None), carried(0, 5000, measured=False),
+            carried(0, 5000, "NETHER"), carried(0, 5000, measured=None),
+            # rank 1: the profiler saw what came in alone
+            carried(1, 7, "NET", "inspector"), carried(1, 9, "NET/IB", "nsys"),
+            carried(1, 5000, direction="recv"),
+            # rank 2: Ascend says no direction
+            carried(2, 1000, "RDMA", "ascend", direction=None),
+            carried(2, 300, "RDMA/ROCE", "ascend", direction=None),
+            carried(2, 5000, "HCCS", "ascend", direction=None),
+            carried(2, 5000, "SDMA/HCCS", "ascend", direction=None),
+        ],
+    )  # fmt: skip
+    assert con.execute("SELECT nic_bytes FROM bandwidth").fetchall() == [(120 + 7 + 1300,)]
+
+
+def test_bytes_within_a_host_are_no_nics(open_job, one_host, part):
+    link = {"rank": 0, "collective_id": 1, "measured": True, "bytes": 8, "source": "ascend"}
+    con = open_job(
+        ranks=one_host(0, 1),
+        collectives=[part(r, 0, 100, in_bytes=8000, out_bytes=8000) for r in (0, 1)],
+        transfers=[link | {"via": "HCCS"}],
+    )
+    assert con.execute("SELECT nic_bytes FROM bandwidth").fetchall() == [(None,)]
 
 
 def test_size_classes_hold_their_lower_bound(open_job):
