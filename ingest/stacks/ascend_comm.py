@@ -24,11 +24,17 @@ TIMES = {
 MB_DECIMALS = 6
 """A megabyte is 10^6 bytes to this writer."""
 
+OF_SDMA = ("HCCS", "PCIE", "SIO")
+"""Links whose bytes the writer adds to those of the engine's own (`combine_sdma_info`)."""
+
 _STEP = re.compile(r"step(\d{1,18})")
 
 
 class Operation(NamedTuple):
-    """An operation: step, name without its group, the group's hash, times in ns, bytes by link."""
+    """An operation: step, name without its group, the group's hash, times in ns, bytes by link.
+
+    A byte counts on one link only.
+    """
 
     step: int | None
     name: str
@@ -63,13 +69,6 @@ def operations(source: Source, on_odd: Callable[..., None]) -> Iterator[Operatio
             return
         name, _, group = key.partition("@")
         times = tuple((counter, ms_to_ns(info.get(k))) for k, counter in TIMES.items())
-        links = value.get("Communication Bandwidth Info")
-        sizes = tuple(
-            (link, size)
-            for link, more in (links.items() if isinstance(links, dict) else ())
-            if isinstance(more, dict)
-            and (size := scaled(more.get("Transit Size(MB)"), MB_DECIMALS)) > 0
-        )
         step = _STEP.fullmatch(path[0])
         yield Operation(
             int(step[1]) if step else None,
@@ -78,5 +77,16 @@ def operations(source: Source, on_odd: Callable[..., None]) -> Iterator[Operatio
             us_to_ns(info.get("Start Timestamp(us)")),
             ms_to_ns(info.get("Elapse Time(ms)")),
             times,
-            sizes,
+            _links(value.get("Communication Bandwidth Info")),
         )
+
+
+def _links(told: object) -> tuple[tuple[str, int], ...]:
+    sizes = {
+        link: scaled(more.get("Transit Size(MB)"), MB_DECIMALS)
+        for link, more in (told.items() if isinstance(told, dict) else ())
+        if isinstance(more, dict)
+    }
+    if "SDMA" in sizes:
+        sizes["SDMA"] -= sum(max(0, sizes.get(link, 0)) for link in OF_SDMA)
+    return tuple((link, size) for link, size in sizes.items() if size > 0)
