@@ -103,6 +103,61 @@ def dtype_of(text: str | None) -> Dtype | None:
     return _DTYPE_BY_NAME.get(text.strip().lower().replace(" ", "_").removeprefix("torch."))
 
 
+NCCL_DTYPES = (
+    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+    "bfloat16", "float8_e4m3", "float8_e5m2",
+)  # fmt: skip
+"""Names by the number of ncclDataType_t."""
+
+
+def nccl_dtype(number: int) -> Dtype | None:
+    """The element type of a number of ncclDataType_t; None for one that is not known."""
+    return dtype_of(NCCL_DTYPES[number]) if 0 <= number < len(NCCL_DTYPES) else None
+
+
+def buffers(
+    op: str, count_bytes: int | None, n_ranks: int | None, is_root: bool | None = None
+) -> tuple[int | None, int | None]:
+    """(input, output) bytes of a rank from the count of its call times the item size.
+
+    NCCL's and HCCL's headers count alike: an all-gather and a gather by what each rank sends, a
+    reduce-scatter and a scatter by what each gets, an all-to-all by what goes to one rank. A
+    reduce has an output at the root only, as a gather; a scatter has an input there only: 0 for
+    the others, null where `is_root` is unknown. A broadcast is taken as in place (ncclBcast), so
+    that all ranks say the same size. A send has no output and a receive no input: null. So are
+    both for a barrier, whose count is of the library's own making, and for unknown operations.
+    """
+    if count_bytes is None or count_bytes < 0:
+        return None, None
+    every = count_bytes * n_ranks if n_ranks is not None and n_ranks > 0 else None
+    match op:
+        case "all_reduce" | "broadcast":
+            return count_bytes, count_bytes
+        case "all_gather":
+            return count_bytes, every
+        case "reduce_scatter":
+            return every, count_bytes
+        case "all_to_all":
+            return every, every
+        case "reduce":
+            return count_bytes, _at_root(is_root, count_bytes)
+        case "gather":
+            return count_bytes, _at_root(is_root, every)
+        case "scatter":
+            return _at_root(is_root, every), count_bytes
+        case "send":
+            return count_bytes, None
+        case "recv":
+            return None, count_bytes
+    return None, None
+
+
+def _at_root(is_root: bool | None, n_bytes: int | None) -> int | None:
+    if is_root is None:
+        return None
+    return n_bytes if is_root else 0
+
+
 _NOT_TRANSFERS = re.compile(r"uniquencclid|^wait|^init$|^end$|coalescingmanager|splitcomm|^abort")
 
 _OPS: tuple[tuple[str, str], ...] = (

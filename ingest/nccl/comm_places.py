@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..classify import buffers as buffers
 from ..classify import dim_of_description
 from ..errors import UsageError
 from ..schema import MAX_RANK
@@ -31,31 +32,6 @@ def comm_of_cut_hex(text: str) -> str | None:
     if len(digits) == 14:
         return f"nccl-{digits}*"
     return f"nccl-{digits:0>16}"
-
-
-def buffers(op: str, size: int | None, n_ranks: int | None) -> tuple[int | None, int | None]:
-    """(input, output) bytes of a rank from the size of an NCCL call: its count times item size.
-
-    The count is what a rank sends to an all-gather, gets of a reduce-scatter and exchanges with
-    one other of an all-to-all. Null for what only the root has, as who that is stays unknown.
-    """
-    if size is None:
-        return None, None
-    every = size * n_ranks if n_ranks is not None else None
-    match op:
-        case "all_gather":
-            return size, every
-        case "reduce_scatter":
-            return every, size
-        case "all_to_all":
-            return every, every
-        case "send" | "reduce" | "gather":
-            return size, None
-        case "recv" | "scatter":
-            return None, size
-        case "unknown" | "barrier":
-            return None, None
-    return size, size
 
 
 class Place(NamedTuple):

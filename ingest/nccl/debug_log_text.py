@@ -7,14 +7,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import NamedTuple
 
-from ..classify import op_of_collective_name
-
-DTYPES: tuple[tuple[str, int], ...] = (
-    ("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8),
-    ("float16", 2), ("float32", 4), ("float64", 8), ("bfloat16", 2), ("float8_e4m3", 1),
-    ("float8_e5m2", 1),
-)  # fmt: skip
-"""Name and bytes by the number of ncclDataType_t."""
+from ..classify import buffers, nccl_dtype, op_of_collective_name
 
 _ALGOS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")
 _PROTOS = ("LL", "LL128", "Simple")
@@ -175,54 +168,24 @@ def _op(name: bytes) -> str | None:
 def collective(text: bytes, place: int | None = None) -> Collective | None:
     """The call of a line of the subsystem COLL; None where it is cut or another line.
 
-    `count` is what the call was given: an all-gather's is what each rank sends, a
-    reduce-scatter's what each receives. `place` is the caller's rank in the communicator: only
-    the root of a reduce or gather has output, and only that of a scatter has input.
+    `place` is the caller's rank in the communicator, which tells whether it is the root.
     """
     m = _COLLECTIVE.search(text[:_TEXT_BYTES])
     if m is None:
         return None
     op = _op(m[1]) or "unknown"
     code, size = int(m[3]), int(m[6])
-    dtype, itemsize = DTYPES[code] if code < len(DTYPES) else (None, None)
+    dtype = nccl_dtype(code)
     root: int | None = int(m[4])
     rooted = op in ("broadcast", "reduce", "gather", "scatter")
     root = root if root is not None and root >= 0 else None
-    one = int(m[2]) * itemsize if itemsize is not None else None
+    one = int(m[2]) * dtype.itemsize if dtype is not None else None
     if b"alltoallv" in m[1].lower():
         one = None  # the count is of one peer only, or of none
-    sent, got = _buffers(op, one, size, None if place is None else place == root)
+    sent, got = buffers(op, one, size, None if place is None else place == root)
     peer = root if op in ("send", "recv") else None
-    return Collective(op, dtype, sent, got, root if rooted else None, peer, m[5], size)
-
-
-def _buffers(
-    op: str, one: int | None, size: int, is_root: bool | None
-) -> tuple[int | None, int | None]:
-    if one is None:
-        return None, None
-    every = one * size
-    at_root = None if is_root is None else is_root
-    match op:
-        case "all_gather":
-            return one, every
-        case "reduce_scatter":
-            return every, one
-        case "all_to_all":
-            return every, every
-        case "send":
-            return one, None
-        case "recv":
-            return None, one
-        case "reduce":
-            return one, None if at_root is None else one if at_root else 0
-        case "gather":
-            return one, None if at_root is None else every if at_root else 0
-        case "scatter":
-            return None if at_root is None else every if at_root else 0, one
-        case "unknown":
-            return None, None
-    return one, one
+    name = dtype.name if dtype is not None else None
+    return Collective(op, name, sent, got, root if rooted else None, peer, m[5], size)
 
 
 def choice(text: bytes) -> Choice | None:

@@ -21,12 +21,6 @@ OPS = {
 
 P2P = ("send", "recv")
 
-DTYPES = (
-    "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
-    "bfloat16", "float8_e4m3", "float8_e5m2",
-)  # fmt: skip
-"""NCCL's data types by their number."""
-
 
 class Call(NamedTuple):
     """One call that moves data, and what its payload says; None where it does not."""
@@ -50,9 +44,7 @@ def dtype_named(text: str | int | None) -> classify.Dtype | None:
             text = int(bare)
         else:
             return classify.dtype_of(bare)
-    if isinstance(text, int) and 0 <= text < len(DTYPES):
-        return classify.dtype_of(DTYPES[text])
-    return None
+    return classify.nccl_dtype(text) if isinstance(text, int) else None
 
 
 def seq_of(operation: int | None, number: int | None) -> int | None:

@@ -96,27 +96,3 @@ def kind_of_task(task_type: object, name: str) -> str:
     if _WAITS.search(text):
         return "sync"
     return "memcpy" if _COPIES.search(text) else "kernel"
-
-
-def bytes_of(
-    op: str, count: int | None, itemsize: int, size: int | None
-) -> tuple[int | None, int | None]:
-    """Input and output bytes of a rank from HCCL's `count`: elements a rank sends or gets of one.
-
-    AllGather and AllToAll count what goes to one rank, ReduceScatter what one gets.
-    """
-    if count is None or count < 0:
-        return None, None
-    one = count * itemsize
-    all_of_them = one * size if size else None
-    if op in ("all_reduce", "broadcast", "reduce", "barrier"):
-        return one, one
-    if op == "all_gather":
-        return one, all_of_them
-    if op == "reduce_scatter":
-        return all_of_them, one
-    if op == "all_to_all":
-        return all_of_them, all_of_them
-    if op == "send":
-        return one, None
-    return (None, one) if op == "recv" else (None, None)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..classify import buffers
 from ..errors import UnusableInput
 from ..kineto.launches import launch_times
 from ..kineto.rawbatch import NULL
 from ..schema import event_id
 from .ascend_comm import Operation, operations
-from .ascend_names import bytes_of, group_digits, hccl_op
+from .ascend_names import group_digits, hccl_op
 from .ascend_trace import SPACE, HcclOp, Trace
 from .timeline import known
 
@@ -148,10 +149,9 @@ def _row(
     if comm is not None and group is not None:
         comms[comm] = (group, size or comms.get(comm, (group, None))[1])
     count = known(op.count)
-    in_bytes, out_bytes = (
-        bytes_of(op.op, count, op.dtype.itemsize, size) if op.dtype else (None, None)
-    )
-    if count is None or op.dtype is None:
+    one = None if count is None or op.dtype is None else count * op.dtype.itemsize
+    in_bytes, out_bytes = buffers(op.op, one, size)
+    if one is None:
         t.c.odd("sizes_unknown", "an operation without count or type (profiler level 0, or only "
                 "communication.json): bytes are null", "info")  # fmt: skip
     stream, channels = tasks.of(op) if tasks is not None else (NULL, None)

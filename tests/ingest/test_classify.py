@@ -2,11 +2,13 @@
 
 import pytest
 from retime.ingest.classify import (
+    buffers,
     category_of_kernel,
     comm_kernel,
     dim_of_description,
     dtype_of,
     kind_of,
+    nccl_dtype,
     op_of_collective_name,
 )
 
@@ -200,6 +202,42 @@ def test_dtypes(text, expected):
 )
 def test_dims(description, dim):
     assert dim_of_description(description) == dim
+
+
+# Of 100 bytes by the call's count and 4 ranks: (in, out) at the root, elsewhere, and where it is
+# not known who is the root.
+BUFFERS = {
+    "all_reduce": ((100, 100),) * 3,
+    "broadcast": ((100, 100),) * 3,
+    "all_gather": ((100, 400),) * 3,
+    "reduce_scatter": ((400, 100),) * 3,
+    "all_to_all": ((400, 400),) * 3,
+    "reduce": ((100, 100), (100, 0), (100, None)),
+    "gather": ((100, 400), (100, 0), (100, None)),
+    "scatter": ((400, 100), (0, 100), (None, 100)),
+    "send": ((100, None),) * 3,
+    "recv": ((None, 100),) * 3,
+    "send_recv": ((None, None),) * 3,
+    "barrier": ((None, None),) * 3,
+    "unknown": ((None, None),) * 3,
+}
+
+
+@pytest.mark.parametrize("op", BUFFERS)
+def test_buffers(op):
+    assert tuple(buffers(op, 100, 4, is_root) for is_root in (True, False, None)) == BUFFERS[op]
+    assert buffers(op, None, 4, True) == buffers(op, -1, 4, True) == (None, None)
+    # Without the number of ranks what depends on it is null, and nothing else.
+    known = tuple(None if n == 400 else n for n in BUFFERS[op][0])
+    assert buffers(op, 100, None, True) == buffers(op, 100, 0, True) == known
+
+
+def test_types_by_nccls_number():
+    names = ("int8 uint8 int32 uint32 int64 uint64 float16 float32 float64 bfloat16 "
+             "float8_e4m3 float8_e5m2").split()  # fmt: skip
+    sizes = [1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1]
+    assert [nccl_dtype(k) for k in range(12)] == list(zip(names, sizes, strict=True))
+    assert [nccl_dtype(k) for k in (-1, 12)] == [None, None]
 
 
 def test_kinds():

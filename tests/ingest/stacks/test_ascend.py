@@ -83,6 +83,18 @@ EVENTS = [
 ]  # fmt: skip
 
 
+# As msprof's combine_sdma_info leaves them: SDMA is the sum of HCCS, PCIE and SIO.
+LINKS = {"RDMA": 4.194304, "HCCS": 29.360128, "PCIE": 0, "SDMA": 33.554432, "SIO": 4.194304}
+
+
+def bandwidth(sizes):
+    return {
+        link: {"Transit Size(MB)": size, "Transit Time(ms)": 1, "Bandwidth(GB/s)": 2,
+               "Large Packet Ratio": 0, "Size Distribution": {}}
+        for link, size in sizes.items()
+    }  # fmt: skip
+
+
 def time_info(start, elapse, transit, wait):
     return {
         "Communication Time Info": {
@@ -90,11 +102,7 @@ def time_info(start, elapse, transit, wait):
             "Wait Time(ms)": wait, "Synchronization Time(ms)": wait, "Idle Time(ms)": 0.01,
             "Wait Time Ratio": 0.5, "Synchronization Time Ratio": 0.5,
         },
-        "Communication Bandwidth Info": {
-            link: {"Transit Size(MB)": size, "Transit Time(ms)": 1, "Bandwidth(GB/s)": 2,
-                   "Large Packet Ratio": 0, "Size Distribution": {}}
-            for link, size in (("RDMA", 0), ("HCCS", 0.000768), ("SDMA", 2))
-        },
+        "Communication Bandwidth Info": bandwidth(LINKS),
     }  # fmt: skip
 
 
@@ -242,9 +250,33 @@ def test_transfers_from_tasks_else_from_sums_by_link(tmp_path):
     sums = [slim(r, "bytes", "start_ns", "end_ns", "via")
             for r in t["transfers"] if r["event_id"] != all_reduce]  # fmt: skip
     assert sums == [
-        (768, coarse(4000), coarse(4200), "HCCS"),
-        (2_000_000, coarse(4000), coarse(4200), "SDMA"),
+        (4 << 20, coarse(4000), coarse(4200), "RDMA"),
+        (28 << 20, coarse(4000), coarse(4200), "HCCS"),
+        (4 << 20, coarse(4000), coarse(4200), "SIO"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"),
+    [
+        # 0.1 + 0.2 as floats are more than 0.3: no byte of it.
+        ({"HCCS": 0.1, "PCIE": 0.2, "SIO": 0, "SDMA": 0.1 + 0.2},
+         [("HCCS", 100_000), ("PCIE", 200_000)]),
+        # What the engine moved on no other link, as newer writers add to it.
+        ({"HCCS": 1, "SDMA": 1.5, "RDMA": 0}, [("HCCS", 1_000_000), ("SDMA", 500_000)]),
+        ({"SDMA": 2}, [("SDMA", 2_000_000)]),
+        ({"HCCS": 2, "SDMA": 1}, [("HCCS", 2_000_000)]),
+        ({"HCCS": None, "SDMA": "x"}, []),
+    ],
+)  # fmt: skip
+def test_bytes_count_on_one_link_only(tmp_path, sizes, wanted):
+    root = profile(tmp_path)
+    told = json.loads(json.dumps(COMMUNICATION))
+    send = told["step4"]["p2p"]["hcom_send__844_7_1@17"]
+    send["Communication Bandwidth Info"] = bandwidth(sizes)
+    (root / "ASCEND_PROFILER_OUTPUT" / "communication.json").write_text(json.dumps(told))
+    rows = [r for r in read(root)["transfers"] if r["start_ns"] == coarse(4000)]
+    assert [slim(r, "via", "bytes") for r in rows] == wanted
 
 
 def test_rank_row_and_problems(tmp_path):
