@@ -2,116 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from .. import classify
 from ..collect import Collector
 from ..kineto.rawbatch import NULL
 from ..kineto.steps import HostSteps, numbers_of, step_index_at
-from ..matching.communicators import UNNAMED
+from ..nccl.comm_places import comm_of_hash
 from ..schema import MAX_RANK, event_id
 from .calls import OPS, P2P, Call, Carried, Operation, call_at, carried
 from .columns import EVENT_SPACE, NVTX, ROW_BITS
-from .nvtx import CallRanges, joins
+from .comms import WORLD, Comms
+from .nvtx import CallRanges
 from .rows import CommKernels
-
-WORLD = f"{UNNAMED}/nsys all ranks"
-"""Communicator of operations that all ranks take part in where no payload names one: on trial,
-until order and time have matched it on all ranks."""
-
-
-MOST_MEMBERS = 1 << 16
-
-
-def comm_name(number: int) -> str:
-    """Identity of a communicator by NCCL's 64-bit hash, however it was signed."""
-    return f"nccl-{number & (2**64 - 1):016x}"
-
-
-class Comm(NamedTuple):
-    """A communicator: its size and members where they are known."""
-
-    size: int | None
-    members: tuple[int, ...] | None
-
-
-class Comms:
-    """The communicators that payloads tell of, and rows of `comms`."""
-
-    def __init__(self, calls: CallRanges, rank_of: dict[int, int], from_payload: bool):
-        self._places: dict[int, dict[int, int]] = {}
-        self._size: dict[int, int] = {}
-        self._known: dict[int, Comm] = {}
-        for i in joins(calls).tolist():
-            comm = int(calls.said["comm"][i]) & (2**64 - 1)
-            self._size.setdefault(comm, int(calls.said["size"][i]))
-            rank = rank_of.get(int(calls.key[i]))
-            if rank is not None:
-                self._places.setdefault(comm, {})[int(calls.said["place"][i])] = rank
-        # Ranks that come from the largest communicator are its places by definition.
-        self._whole = max(self._size.values(), default=0) if from_payload else -1
-
-    @property
-    def largest(self) -> int | None:
-        """Size of the largest communicator."""
-        return max(self._size.values(), default=None)
-
-    def of(self, number: int | None) -> Comm:
-        """What is known of a communicator."""
-        if number is None:
-            return Comm(None, None)
-        number &= 2**64 - 1
-        if number not in self._known:
-            size, places = self._size.get(number), self._places.get(number, {})
-            members = None
-            if size is not None and len(places) == size:
-                members = tuple(places[p] for p in sorted(places))
-            elif (
-                size is not None
-                and size == self._whole
-                and size <= MOST_MEMBERS
-                and all(p == r for p, r in places.items())
-            ):
-                members = tuple(range(size))
-            self._known[number] = Comm(size, members)
-        return self._known[number]
-
-    def rows(self, c: Collector, used: set[int]) -> None:
-        """A row for each communicator and rank that tells its place; one for those without."""
-        for number in sorted(set(self._size) | used):
-            known = self.of(number)
-            places = self._places.get(number) or {None: None}
-            for place, rank in sorted(places.items(), key=lambda p: (p[0] is None, p[0])):
-                c.add(
-                    "comms",
-                    comm=comm_name(number),
-                    ranks=list(known.members) if known.members else None,
-                    size=known.size,
-                    dim="unknown",
-                    dim_source="none",
-                    backend="nccl",
-                    member=rank,
-                    member_place=place,
-                )
-
-
-def sizes(op: str, n_bytes: int | None, group: int | None) -> tuple[int | None, int | None]:
-    """Input and output of this rank from the size that NCCL's call was given.
-
-    The call's count is per rank where the two buffers differ in size.
-    """
-    if n_bytes is None:
-        return None, None
-    all_of_it = n_bytes * group if group else None
-    return {
-        "all_gather": (n_bytes, all_of_it),
-        "reduce_scatter": (all_of_it, n_bytes),
-        "all_to_all": (all_of_it, all_of_it),
-        "send": (n_bytes, None),
-        "recv": (None, n_bytes),
-    }.get(op, (n_bytes, n_bytes))
 
 
 class Writer:
@@ -141,7 +44,7 @@ class Writer:
         for i, load in told.items():
             loads[i] = load
         one_stream = len(set(k.stream.tolist())) == 1
-        parts = [self._parts(k, i, load) for i, load in enumerate(loads)]
+        parts = [self._parts(rank, k, i, load) for i, load in enumerate(loads)]
         # One stream, and nothing on it but exchanges of all ranks (or ones whose launch was not
         # captured): the communicator is that of all ranks, if order and time confirm it.
         whole_world = one_stream and any(p[0]["op"] == "all_to_all" for p in parts) and all(
@@ -169,7 +72,7 @@ class Writer:
             "source": "nsys",
         }
 
-    def _parts(self, k: CommKernels, i: int, load: Carried) -> list[dict]:
+    def _parts(self, rank: int, k: CommKernels, i: int, load: Carried) -> list[dict]:
         by_name = classify.comm_kernel(k.name[i])
         base: dict = {"op": "unknown"}
         if by_name is not None:
@@ -185,9 +88,9 @@ class Writer:
             return [base]
         if all(call.op in P2P for call in calls):
             return self._exchange(base, calls)
-        return [self._collective(base, calls)]
+        return [self._collective(rank, base, calls)]
 
-    def _collective(self, base: dict, calls: tuple[Call, ...]) -> dict:
+    def _collective(self, rank: int, base: dict, calls: tuple[Call, ...]) -> dict:
         """One row of calls that are no sends and receives; several in one kernel are added up."""
         first = calls[0]
         comms = {call.comm for call in calls}
@@ -197,7 +100,12 @@ class Writer:
         if len(ops) == 1:
             part["op"] = first.op
         group = self._name(part, comm)
-        each = [sizes(call.op, call.bytes, group) for call in calls]
+        each = [
+            classify.buffers(
+                call.op, call.bytes, group, self._comms.is_root(call.comm, rank, call.root)
+            )
+            for call in calls
+        ]
         for field, values in zip(("in_bytes", "out_bytes"), zip(*each, strict=True), strict=True):
             part[field] = None if None in values else sum(values)
         if first.dtype and len({call.dtype for call in calls}) == 1:
@@ -269,7 +177,7 @@ class Writer:
         if comm is None:
             return None
         self.used.add(comm & (2**64 - 1))
-        part["comm"] = comm_name(comm)
+        part["comm"] = comm_of_hash(comm)
         part["group_size"] = self._comms.of(comm).size
         return part["group_size"]
 
@@ -299,7 +207,7 @@ class Writer:
             if op in P2P:
                 part = self._exchange({"op": op}, (call,))[0]
             else:
-                part = self._collective({"op": op}, (call,))
+                part = self._collective(rank, {"op": op}, (call,))
             self._c.add(
                 "collectives",
                 rank=rank,
@@ -319,7 +227,7 @@ class Writer:
             if o.call.op in P2P:
                 part = self._exchange({"op": o.call.op}, (o.call,))[0]
             else:
-                part = self._collective({"op": o.call.op}, (o.call,))
+                part = self._collective(rank, {"op": o.call.op}, (o.call,))
             self._c.add(
                 "collectives",
                 rank=rank,

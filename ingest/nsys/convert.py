@@ -12,8 +12,9 @@ from ..collect import Collector
 from ..errors import UnusableInput
 from ..kineto.steps import HostSteps, device_windows, host_steps, steps_batch
 from . import diagnostics, metrics, nvtx, operations, stepnames
-from .collectives import Comms, Writer
+from .collectives import Writer
 from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME
+from .comms import Comms
 from .rows import Maker, Rank, calls_of
 from .tables import Report, open_report
 from .times import Clock, clock_of

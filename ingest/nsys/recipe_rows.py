@@ -17,8 +17,8 @@ from ..kineto.steps import HostSteps, device_windows, host_steps, numbers_of, st
 from ..kineto.steps import step_index_at as index_at
 from ..schema import MAX_RANK, event_id
 from . import stepnames
-from .collectives import MOST_MEMBERS, WORLD
 from .columns import INT, TEXT
+from .comms import MOST_MEMBERS, WORLD
 from .encode import coded, same
 from .fit import OnOdd, fit
 from .folder import HONEST_ROWS, HONEST_ROWS_A_BYTE
