@@ -83,6 +83,7 @@ READ: dict[str, dict[str, str]] = {
         "metricsListId": INT, "metricsIdx": INT, "name": TEXT, "unit": TEXT,
     },
     "NIC_ID_MAP": {"nicId": INT, "globalId": INT},
+    "ENUM_NET_LINK_TYPE": {"id": INT, "name": TEXT, "label": TEXT},
     "TARGET_INFO_NIC_INFO": {"GUID": INT, "nicId": INT, "name": TEXT, "linkLayer": INT},
 }  # fmt: skip
 """By name; a column that an export lacks is null, one that is not here is not read."""

@@ -14,6 +14,7 @@ from .times import LATEST_NS, Clock, spans
 from .who import Job
 
 NIC, SWITCH = "NET_NIC_METRIC", "NET_IB_SWITCH_METRIC"
+LINK_TYPES = "ENUM_NET_LINK_TYPE"
 TABLES = ("GPU_METRICS", "GENERIC_EVENTS", NIC, SWITCH)
 
 BYTES_A_UNIT = {
@@ -22,7 +23,7 @@ BYTES_A_UNIT = {
     "bytes/ms": (1e-6, True), "bytes/s": (1e-9, True), "bytes/us": (1e-3, True),
     "bytes/ns": (1.0, True),
 }  # fmt: skip
-INFINIBAND, ETHERNET = 1, 2
+VIA = {"infiniband": "NET/IB", "ethernet": "NET/Ethernet"}
 
 Out = tuple[str, pa.RecordBatch]
 
@@ -45,7 +46,7 @@ def _topology(report: Report, job: Job) -> Iterator[Out]:
         for g in gpus
         if g["id"] is not None
     ]
-    via = {INFINIBAND: "NET/Ethernet", ETHERNET: "NET/IB"}
+    via = _link_types(report)
     made += [
         {"device": n["name"], "kind": "nic", "rank": None, "via": via.get(n["linkLayer"])}
         for n in nics
@@ -55,6 +56,17 @@ def _topology(report: Report, job: Job) -> Iterator[Out]:
         columns = {k: [m[k] for m in made] for k in made[0]}
         columns |= {"host": [job.host] * len(made), "source": ["nsys"] * len(made)}
         yield "topology", SCHEMAS["topology"].batch(columns)
+
+
+def _link_types(report: Report) -> dict[int, str]:
+    """`via` by the number of a link type: each report brings its numbers in a table."""
+    out = {}
+    for row in report.small(LINK_TYPES).to_pylist():
+        words = f"{row['name']} {row['label']}".lower()
+        found = [via for word, via in VIA.items() if word in words]
+        if row["id"] is not None and len(found) == 1:
+            out[row["id"]] = found[0]
+    return out
 
 
 def _owners(job: Job) -> dict[int, int]:

@@ -59,6 +59,7 @@ TABLES = {
     "NIC_ID_MAP": "nicId INTEGER, globalId INTEGER",
     "TARGET_INFO_NIC_INFO": "GUID INTEGER, stateName TEXT, nicId INTEGER, name TEXT,"
     " deviceId INTEGER, vendorId INTEGER, linkLayer INTEGER",
+    "ENUM_NET_LINK_TYPE": "id INTEGER, name TEXT, label TEXT",
     "NCCL_GPU_OPERATIONS": "text TEXT, start INTEGER, end INTEGER, commHash INTEGER,"
     " commRank INTEGER, count INTEGER, dataType TEXT, operationClass TEXT, operationId INTEGER,"
     " pid INTEGER",

@@ -99,6 +99,29 @@ def test_payloads_tell_communicator_size_and_rank(nsys, two):
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("name", "at_root", "elsewhere"),
+    [
+        ("ncclGather", (1000, 2000), (1000, 0)), ("ncclScatter", (2000, 1000), (0, 1000)),
+        ("ncclReduce", (1000, 1000), (1000, 0)), ("ncclBroadcast", (1000, 1000), (1000, 1000)),
+    ],
+)  # fmt: skip
+def test_only_the_root_has_the_buffer_of_all(nsys, two, name, at_root, elsewhere):
+    ranges = []
+    for rank, pid in enumerate((A, B)):
+        t = nsys.gid(pid, pid)
+        ranges += [
+            span(10, 20, t, "ncclCommInitRank",
+                 nsys.blob(nsys.INIT, struct.pack("<Qiiii", nsys.HASH, 2, 1 - rank, rank, 0))),
+            span(100, 200, t, name,
+                 nsys.blob(nsys.ROOTED, struct.pack("<QQii", nsys.HASH, 1000, 1, 0))),
+        ]  # fmt: skip
+    out = nsys.read(two(NVTX_EVENTS=ranges))
+    got = {c["rank"]: (c["root"], c["in_bytes"], c["out_bytes"]) for c in out["collectives"]
+           if c["start_ns"] == ZERO + 1000}  # fmt: skip
+    assert got == {1: (1, *at_root), 0: (1, *elsewhere)}
+
+
 def test_a_cut_payload_leaves_what_names_say(nsys, two):
     whole = nsys.blob(nsys.ALL_REDUCE, struct.pack("<QQii", nsys.HASH, 4096, 0, 0))
     t = nsys.gid(A, A)
@@ -461,6 +484,23 @@ def test_metrics_of_gpus_nics_and_switches(nsys, two):
     assert [(t["device"], t["kind"], t["rank"]) for t in out["topology"]] == [
         ("gpu1", "gpu", 0), ("gpu0", "gpu", 1), ("mlx5_0", "nic", None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("numbers", "vias"),
+    [
+        # The numbers are not documented: a report says itself which is which.
+        ([(1, "Ethernet", ""), (2, "InfiniBand", "")], ["NET/Ethernet", "NET/IB", None]),
+        ([(1, "NET_INFINIBAND", "x"), (2, "?", "Ethernet")], ["NET/IB", "NET/Ethernet", None]),
+        ([], [None, None, None]),
+    ],
+)
+def test_link_of_a_nic_is_what_the_report_calls_it(nsys, tmp_path, numbers, vias):
+    nics = [(k, "x", k, f"mlx5_{k}", 4129, 5555, k) for k in (1, 2, 3)]
+    tables = METRICS | {"TARGET_INFO_NIC_INFO": nics, "ENUM_NET_LINK_TYPE": numbers}
+    out = nsys.read(nsys.make(tmp_path / "m.sqlite", **tables, **start()))
+    found = {t["device"]: t["via"] for t in out["topology"] if t["kind"] == "nic"}
+    assert found == dict(zip(("mlx5_1", "mlx5_2", "mlx5_3"), vias, strict=True))
 
 
 def test_a_report_of_metrics_alone_has_no_ranks(nsys, tmp_path):
