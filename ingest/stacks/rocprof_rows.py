@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 SPACE = "rocprof"
+CLOCK = "boot"
+"""Nanoseconds since the host's boot: one clock for the processes of a host, no epoch."""
+
 MOST_COLLECTIVES = 1 << 20
 """RCCL calls and communication kernels of one process that are kept at most."""
 
@@ -199,7 +202,7 @@ class Records:
             rank=self.rank,
             start_ns=self.time.extent[0],
             end_ns=self.time.extent[1],
-            clock="host",
+            clock=CLOCK,
             source=self.c.source.name,
             **of_rank,
         )
@@ -270,7 +273,7 @@ class Records:
             start_ns=start,
             end_ns=end,
             event_id=event_id(self.rank, SPACE, n),
-            clock="host",
+            clock=CLOCK,
             source="rocprof",
             **more,
         )

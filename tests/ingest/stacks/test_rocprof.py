@@ -211,11 +211,11 @@ def test_collectives_take_their_op_from_the_call_around_the_launch(tmp_path):
              "timing", "clock", "source")
         for r in t["collectives"]
     ] == [
-        ("unknown", 1000, 1100, 4, None, None, 8, event_id(3, "rocprof", 4), "kernel", "host",
+        ("unknown", 1000, 1100, 4, None, None, 8, event_id(3, "rocprof", 4), "kernel", "boot",
          "rocprof"),
-        ("all_reduce", 3000, 4000, 4, 7, None, 8, event_id(3, "rocprof", 2), "kernel", "host",
+        ("all_reduce", 3000, 4000, 4, 7, None, 8, event_id(3, "rocprof", 2), "kernel", "boot",
          "rocprof"),
-        ("send_recv", 5000, 5600, 4, 7, 2, 8, event_id(3, "rocprof", 3), "kernel", "host",
+        ("send_recv", 5000, 5600, 4, 7, 2, 8, event_id(3, "rocprof", 3), "kernel", "boot",
          "rocprof"),
     ]  # fmt: skip
     assert all(r["comm"] is None and r["in_bytes"] is None for r in t["collectives"])
@@ -240,7 +240,7 @@ def test_rank_row_and_its_clock(tmp_path):
     (r,) = t["ranks"]
     assert slim(r, "rank", "host", "host_source", "pid", "device", "n_devices", "device_name",
                 "n_sms", "start_ns", "end_ns", "clock") == (
-        3, "node-a", "recorded", 4242, 1, 2, "MI300X", 304, 1000, 9700, "host",
+        3, "node-a", "recorded", 4242, 1, 2, "MI300X", 304, 1000, 9700, "boot",
     )  # fmt: skip
     assert "boot_time_clock" in codes(t)
 
