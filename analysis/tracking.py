@@ -124,10 +124,11 @@ def show(out: Console, report: IngestReport) -> None:
     for s in [s for s in report.sources if s.error is not None][:MOST_SOURCES]:
         out.print(f"{s.status}: {clean(str(s.error))}", style="bold red")
     kinds: dict[tuple[str, str], list[Any]] = {}
-    for p in [p for s in report.sources for p in s.problems] + [p for _, p in report.problems]:
+    for place, p in [*((s.name, p) for s in report.sources for p in s.problems), *report.problems]:
         if p.severity == "info":
             continue
-        kind = kinds.setdefault((p.severity, p.code), [0, p.message])
+        first = p.message if place in p.message else f"{place.rpartition('/')[2]}: {p.message}"
+        kind = kinds.setdefault((p.severity, p.code), [0, first])
         kind[0] += p.count
     if kinds:
         order = {"lost": 0, "warning": 1}

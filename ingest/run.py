@@ -31,7 +31,11 @@ SMALL_BYTES = 256 << 20
 Progress = Callable[[int, int, str], None]
 """Called with bytes done, bytes in all (as stored) and the name of a source being read."""
 
-_SUFFIX = re.compile(r"\.(json|gz|tgz|tar|zip|parquet|jsonl|csv|pt|trace|zst|xz|bz2)$", re.I)
+_SUFFIX = re.compile(
+    r"\.(json|gz|tgz|tar|zip|parquet|jsonl|csv|pt|pkl|npz|npy|et|xml|sqlite|nsys-rep|arrows?|log|out|"
+    r"err|trace|zst|xz|bz2)$",
+    re.I,
+)
 _RANK_IN_NAME = re.compile(r"rank[-_. ]?\d+|^\d+$", re.I)
 
 

@@ -38,7 +38,9 @@ WITH aligned AS (
         count(start_ns) OVER whole AS n_timed,
         count(start_ns) OVER same_clock AS n_comparable,
         CASE WHEN op NOT IN ('send', 'recv', 'send_recv')
-                 THEN coalesce(max(group_size) OVER whole, comm_size, count(*) OVER whole)
+                 -- one rank alone of a group of unknown size: surely not the whole of it
+                 THEN coalesce(max(group_size) OVER whole, comm_size,
+                               nullif(count(*) OVER whole, 1))
              WHEN peer = rank THEN 1
              WHEN op <> 'send_recv' OR peer IS NOT NULL THEN 2
              -- with whom is not known: maybe with everybody, surely not with itself alone
@@ -79,7 +81,7 @@ WITH aligned AS (
             WHEN op IN ('broadcast', 'scatter') THEN root_start_ns IS NOT NULL
             WHEN op IN ('reduce', 'gather') AND rank <> root THEN true
             WHEN op IN ('reduce', 'gather') AND root IS NULL THEN false
-            ELSE n_comparable >= n_ranks
+            ELSE coalesce(n_comparable >= n_ranks, false)
         END AS pair_known
     FROM counted
 )

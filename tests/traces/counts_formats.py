@@ -86,19 +86,29 @@ def tuning(path: Path) -> Iterator[Count]:
 
 @counter("nccl_logs/bigscience/*", "nccl_logs/awsome-distributed-training/*")
 def log(path: Path) -> Iterator[Count]:
-    inits = _INIT.findall(plain(path))
+    text = plain(path)
+    inits = _INIT.findall(text)
     world = max(int(n) for _, _, n in inits)
     ranks = {r for _, r, n in inits if int(n) == world}
     yield Count("ranks of the largest inits", len(ranks), "SELECT count(*) FROM ranks")
+    nics = {
+        (host, nic)
+        for host, devices in re.findall(rb"([\w.-]+):\d+:\d+ \[\d\] NCCL INFO NET/\S+ *: Using "
+                                        rb"((?:\[\d+\]\S+ ?)+)", text)
+        for nic in re.findall(rb"\[\d+\]([\w.-]+)", devices)
+    }  # fmt: skip
+    if nics:
+        yield Count("NICs", len(nics), "SELECT count(*) FROM topology WHERE kind = 'nic'")
 
 
 @counter("topo/*.xml")
 def topology(path: Path) -> Iterator[Count]:
     root = ElementTree.fromstring(plain(path))
-    n = sum(1 for _ in root.iter("gpu"))
-    yield Count("gpu elements", n, "SELECT count(*) FROM topology WHERE kind = 'gpu'")
-    n = sum(1 for _ in root.iter("net"))
-    yield Count("net elements", n, "SELECT count(*) FROM topology WHERE kind = 'nic'")
+    for element, kind in (("gpu", "gpu"), ("net", "nic"), ("cpu", "cpu"), ("pci", "pci")):
+        n = sum(1 for _ in root.iter(element))
+        if n:
+            sql = f"SELECT count(*) FROM topology WHERE kind = '{kind}'"
+            yield Count(f"{element} elements", n, sql)
 
 
 @counter("flight_recorder/*/_dump_*")

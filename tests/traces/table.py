@@ -26,9 +26,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "traces.md"
 HEAD = """# Every real file that the tests read
 
-Each file of the folder of real traces (see the tests; `$RETIME_TRACES`), ingested alone: the
-rows by table, the problems by code, and a number counted on the source without retime, which a
-test (`tests/traces/`) holds against the warehouse. Made by `python tests/traces/table.py`.
+Each file of the folder of real traces (see the tests; `$RETIME_TRACES`), ingested alone, with
+`--rank 0` where neither content nor name tells the rank: the rows by table, the problems by code,
+and numbers counted on the source without retime, which a test (`tests/traces/`) holds against the
+warehouse. Made by `python tests/traces/table.py`.
 
 | file | format | rows by table | problems | counted on the source |
 | --- | --- | --- | --- | --- |
@@ -45,18 +46,19 @@ class Result(NamedTuple):
     counts: list[tuple[counts.Count, int | None]]
     """each with what the warehouse says"""
     refused: str | None
+    rank: int | None = None
+    """the rank that had to be given, as nothing tells it"""
 
     def line(self) -> str:
         """The file's line of the page."""
-        what = counts.not_a_trace(self.relative)
-        if what is not None and self.refused is not None:
-            return f"| `{self.relative}` | none | | | not a trace: {what} |\n"
         rows = ", ".join(f"{t} {n:,}" for t, n in self.rows.items())
         odd = ", ".join(f"{c} {n:,}" if n > 1 else c for c, n in sorted(self.problems.items()))
         counted = ", ".join(f"{c.what} {c.n:,}" for c, _ in self.counts)
         formats = ", ".join(self.formats)
         if self.refused is not None:
             rows = "refused"
+        if self.rank is not None:
+            formats += f" (`--rank {self.rank}`)"
         return f"| `{self.relative}` | {formats} | {rows} | {odd} | {counted} |\n"
 
 
@@ -69,11 +71,13 @@ def read(traces: Path, path: Path, warehouse: Path) -> Result:
     """Ingests one file alone and asks the warehouse for what was counted on the source."""
     relative = path.relative_to(traces).as_posix()
     job = f"job{abs(hash(relative))}"
+    rank = None
     try:
         try:
             report = ingest(warehouse, str(path), job=job)
         except RankUnknown:
-            report = ingest(warehouse, str(path), job=job, rank=0)
+            rank = 0
+            report = ingest(warehouse, str(path), job=job, rank=rank)
     except RetimeError as e:
         return Result(relative, [], {}, {}, [], str(e))
     odd: Counter[str] = Counter()
@@ -95,7 +99,16 @@ def read(traces: Path, path: Path, warehouse: Path) -> Result:
         dict(odd),
         asked,
         None,
+        rank,
     )
+
+
+def page(results: list[Result]) -> str:
+    """The page: a table of the traces, and a list of what lies beside them."""
+    beside = [r for r in results if r.refused and counts.not_a_trace(r.relative)]
+    lines = [r.line() for r in results if r not in beside]
+    rest = [f"- `{r.relative}`: {counts.not_a_trace(r.relative)}\n" for r in beside]
+    return HEAD + "".join(lines) + "\n## Files beside them that are no traces\n\n" + "".join(rest)
 
 
 def main() -> None:
@@ -103,7 +116,7 @@ def main() -> None:
     traces = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "traces"
     with tempfile.TemporaryDirectory() as folder:
         results = [read(traces, p, Path(folder) / "w") for p in files(traces)]
-    PAGE.write_text(HEAD + "".join(r.line() for r in results))
+    PAGE.write_text(page(results))
     for r in results:
         wrong = [f"{c.what}: {c.n} counted, {got} found" for c, got in r.counts if c.n != got]
         if (

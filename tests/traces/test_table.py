@@ -34,4 +34,4 @@ def test_every_trace_has_an_independent_count_that_agrees(results):
 
 
 def test_the_page_is_what_the_code_gives(results):
-    assert table.PAGE.read_text() == table.HEAD + "".join(r.line() for r in results)
+    assert table.PAGE.read_text() == table.page(results)
