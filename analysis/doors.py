@@ -245,7 +245,8 @@ class Job:
 
         `waited_for` is the rank that was last at the greatest cost, `culprit` (see
         `culprit.find`) the rank that holds the job up, by root cause, `hang` (see `hangs.find`)
-        who is missing from which collective, where Flight Recorder dumps tell.
+        who is missing from which collective, where Flight Recorder dumps tell. `holds` counts the
+        rows of the other tables that the job has: topology, cost curves, routing and so on.
         """
         from ..queries.loader import materialise
         from . import culprit, frames, hangs
@@ -253,7 +254,11 @@ class Job:
         if not self._kept:
             materialise(self.con)
             self._kept = True
-        facts = {**frames.facts(self.con), **frames.headline(self.con)}
+        facts = {
+            **frames.facts(self.con),
+            **frames.headline(self.con),
+            "holds": frames.holdings(self.con),
+        }
         return {**facts, "culprit": culprit.find(self, facts), "hang": hangs.find(self.con)}
 
     def replay(self, policies: Sequence[Any] = (), **options: Any) -> dict[str, Any]:

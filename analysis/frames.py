@@ -136,6 +136,14 @@ def facts(con: DuckDBPyConnection) -> dict[str, Any]:
     return out
 
 
+def holdings(con: DuckDBPyConnection) -> dict[str, int]:
+    """Rows of each table that the figures above say nothing about, those without rows left out."""
+    tables = ("topology", "cost_curves", "routing", "tuning", "transfers", "counters",
+              "graph_nodes", "configurations")  # fmt: skip
+    counts = ", ".join(f"(SELECT count(*) FROM {t}) AS {t}" for t in tables)
+    return {t: n for t, n in _one(con, f"SELECT {counts}").items() if n}
+
+
 def _one(con: DuckDBPyConnection, query: str) -> dict[str, Any]:
     return frame(con.sql(query)).to_dicts()[0]
 

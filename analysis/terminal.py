@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -364,6 +364,8 @@ def clocks_sentence(facts: Mapping[str, Any]) -> str:
     kind, error = facts.get("clocks"), facts.get("clock_error_ns")
     within = "" if error is None else f", error up to {units.time(error)}"
     loose = facts.get("ranks_unaligned") or 0
+    if not facts.get("ranks_seen", 1):
+        return "no ranks: nothing to align"
     if facts.get("ranks_seen") == 1:
         return "one rank: nothing to align"
     known = {
@@ -400,9 +402,20 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         of_comms = f"{used:,} of {of_comms}"
     device = f", {clean(facts['device_name'])}" if facts.get("device_name") else ""
     line("job", clean(str(facts.get("job", ""))))
-    line("ranks", f"{facts['ranks_seen']}{of_world}{where}{device}")
+    empty = not facts["ranks_seen"] and not facts["participations"]
+    none_seen = "none: no source is the trace of a rank"
+    line("ranks", none_seen if empty else f"{facts['ranks_seen']}{of_world}{where}{device}")
     files = units.counted(facts.get("sources") or 0, "file")
     line("from", f"{clean(str(facts.get('framework')))}, {files}")
+    if facts.get("holds"):
+        line("holds", _holdings_words(facts["holds"]))
+    if empty:
+        _show_problems_line(line, facts)
+        out.print()
+        tables = list(facts.get("holds") or ())
+        ask = f" retime sql 'FROM {tables[0]}' has the rows." if tables else ""
+        out.print(f"No rank's work is in this job: there is no step to split.{ask}")
+        return
     line("clocks", clocks_sentence(facts))
     n = facts["steps"]
     which = f", {facts['first_step']} to {facts['last_step']}" if n > 1 else ""
@@ -422,13 +435,7 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         "matched",
         f"{facts['exact']:,} exact, {facts['order']:,} by order, {facts['partial']:,} partial",
     )
-    lost = facts["problems_lost"]
-    line(
-        "problems",
-        f"{lost} lost input, {units.counted(facts['problems_warning'], 'warning')}, "
-        f"{units.counted(facts['problems_info'], 'note')}",
-        "bold red" if lost else "",
-    )
+    _show_problems_line(line, facts)
     out.print()
     if facts.get("hang"):
         from .hang_screen import show_hang
@@ -438,6 +445,22 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
             return
         out.print()
     show_headline(out, facts)
+
+
+def _holdings_words(holds: Mapping[str, int]) -> str:
+    from .tracking import ROWS
+
+    return ", ".join(f"{n:,} {ROWS.get(table, table)}" for table, n in holds.items())
+
+
+def _show_problems_line(line: Callable[..., None], facts: Mapping[str, Any]) -> None:
+    lost = facts["problems_lost"]
+    line(
+        "problems",
+        f"{lost} lost input, {units.counted(facts['problems_warning'], 'warning')}, "
+        f"{units.counted(facts['problems_info'], 'note')}",
+        "bold red" if lost else "",
+    )
 
 
 def show_headline(out: Console, facts: Mapping[str, Any]) -> None:

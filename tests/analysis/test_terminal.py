@@ -6,6 +6,7 @@ import io
 import json
 
 import pytest
+import retime
 from retime.analysis import terminal
 from rich.console import Console
 
@@ -187,3 +188,30 @@ def test_the_rank_that_others_wait_for_is_named() -> None:
     assert terminal.pipeline_sentence({"paired_wait_share": 0.2}) == ""
     nobody = terminal.straggler_sentence({"waited_for": None, "paired_wait_share": 0.0})
     assert "who waits for whom is not known" in nobody
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize(
+    ("folder", "job", "holds"),
+    [
+        ("topo/aws-ofi-nccl", "topology", "125 links and devices"),
+        ("nccl_tests", "curves", "408 points of cost curves"),
+        ("moe/ESFT", "routing", "7,448 routed counts, 3,328 samples of counters"),
+    ],
+)
+def test_a_job_without_ranks_says_what_it_holds(
+    retime_traces, tmp_path, folder, job, holds, width
+) -> None:
+    warehouse = retime.open(tmp_path)
+    assert warehouse.ingest(str(retime_traces / folder), job=job, workers=1).exit_code == 0
+    out = Console(file=io.StringIO(), width=width, highlight=False, markup=False)
+    terminal.show_job(out, warehouse.job(job).show())
+    shown = out.file.getvalue()  # type: ignore[attr-defined]
+    assert max(map(len, shown.splitlines())) <= width
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert f"holds {holds}" in lines
+    assert "ranks none: no source is the trace of a rank" in lines
+    table = {"topology": "topology", "curves": "cost_curves", "routing": "routing"}[job]
+    assert f"retime sql 'FROM {table}' has the rows." in " ".join(lines)
+    assert "who waits for whom" not in shown
+    assert "host" not in shown
