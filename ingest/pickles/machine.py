@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from ..errors import Damaged, UnusableInput
+from ..values import printable
 from .safe_globals import (
     MAKERS,
     Element,
@@ -235,8 +236,7 @@ class Machine:
         if found is None and self.tensors is not None:
             found = self.tensors.maker(module, name)
         if found is None:
-            shown = "".join(c if c.isprintable() else "?" for c in f"{module}.{name}"[:200])
-            raise Refused(f"asks for {shown}, which is not read")
+            raise Refused(f"asks for {printable(f'{module}.{name}', 200)}, which is not read")
         return found
 
     def call(self, what: Any, args: Any) -> None:

@@ -12,8 +12,10 @@ from typing import Any, Literal
 import numpy as np
 
 from ..errors import Damaged, UnusableInput
+from ..values import printable
 from . import safe_pickle
 from .safe_globals import MAX_DIMS, Maker, Refused
+from .zips import ZIP
 
 MAX_CONVERTED_BYTES = 512 << 20
 """What storages that cannot be used as they stand (bfloat16, bool, the other byte order) may take
@@ -97,7 +99,7 @@ class _Members:
 
     def _look(self, inner: str) -> memoryview:
         info = self._infos.get(inner)
-        shown = "".join(c if c.isprintable() else "?" for c in inner[:100])
+        shown = printable(inner, 100)
         if info is None:
             raise UnusableInput(f"has no member {shown}", path=self.name)
         at = info.header_offset
@@ -107,7 +109,7 @@ class _Members:
                 path=self.name,
             )
         head = self._map[at : at + 30] if 0 <= at < len(self._map) else b""
-        if len(head) < 30 or head[:4] != b"PK\x03\x04":
+        if len(head) < 30 or head[:4] != ZIP:
             raise Damaged(f"member {shown} is not where it should be", path=self.name)
         start = at + 30 + sum(struct.unpack("<HH", head[26:30]))
         data = memoryview(self._map)[start : start + info.file_size]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnusableInput
+from .zips import first_member, members_where
 
 if TYPE_CHECKING:
     from ..source import Source
 
-_ZIP = b"PK\x03\x04"
 _LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 """The pickled number that PyTorch's files before 1.6 begin with."""
 
@@ -18,30 +17,16 @@ _LEGACY = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 def is_torch_head(head: bytes) -> bool:
     """Whether a zip's first bytes are those of a file of `torch.save`, which holds its pickle
     (`NAME/data.pkl`) first."""
-    if head[:4] != _ZIP or len(head) < 30:
-        return False
-    name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+    name = first_member(head)
     return name.count(b"/") == 1 and name.endswith(b"/data.pkl")
 
 
 def is_torch_zip(path: str) -> bool:
     """Whether a local zip is one file of `torch.save` and not an archive of sources: all members
     are in one folder, `data.pkl` and `version` among them. False where it cannot be read."""
-    try:
-        with open(path, "rb") as f:
-            if not is_torch_head(f.read(512)):
-                return False
-        with zipfile.ZipFile(path) as z:
-            names = z.namelist()
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
-        return False
+    names = members_where(path, is_torch_head)
     folder = names[0].split("/", 1)[0] if names else ""
     return f"{folder}/version" in names and all(n.startswith(f"{folder}/") for n in names)
-
-
-def is_torch(head: bytes) -> bool:
-    """Whether a source may be a file of `torch.save`, of the zip form or the older one."""
-    return is_torch_head(head) or head.startswith(_LEGACY)
 
 
 def load(source: Source) -> Any:
