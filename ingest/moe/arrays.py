@@ -13,14 +13,18 @@ import numpy as np
 
 from ..errors import UnusableInput
 from ..pickles.torchfile import is_torch_head
+from ..pickles.zips import ZIP
 from ..texts import whole
+from ..values import integer
 from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
     from ..sources import Source
 
 NPY = b"\x93NUMPY"
-ZIP = b"PK\x03\x04"
+PHYSICAL_TO_LOGICAL = ("physical_to_logical_map", "phy2log")
+"""What programs call the map from physical to logical experts."""
+
 MAX_BYTES = 1 << 28
 """Of one array, and of a whole JSON file."""
 
@@ -163,9 +167,19 @@ def scalar(value: Any) -> int | None:
         value = value.reshape(-1)[0]
     if isinstance(value, np.integer):
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -(1 << 63) <= value < (1 << 63) else None
+    return integer(value)
+
+
+def first_scalar(values: dict, names: tuple[str, ...]) -> int | None:
+    """The first of these that is a whole number; else None."""
+    return next((v for n in names if (v := scalar(values.get(n))) is not None), None)
+
+
+def first_map(values: dict, names: tuple[str, ...], ndim: int, odd) -> np.ndarray | None:
+    """The first of these that is a map as `logical_map` takes it; else None."""
+    return next(
+        (m for n in names if (m := logical_map(values.get(n), ndim, odd)) is not None), None
+    )
 
 
 def logical_map(value: Any, ndim: int, odd) -> np.ndarray | None:
@@ -179,6 +193,14 @@ def logical_map(value: Any, ndim: int, odd) -> np.ndarray | None:
         odd("map_damaged", told, count=int(beyond.sum()))
         found = np.where(beyond, -1, found)
     return found
+
+
+def mapped(logical: np.ndarray | None, physical: np.ndarray) -> np.ndarray | None:
+    """Logical experts of physical ones, -1 where the map does not reach; None without a map."""
+    if logical is None or not len(logical):
+        return None
+    known = physical < len(logical)
+    return np.where(known, logical[np.where(known, physical, 0)], -1)
 
 
 def ranks_of(physical: np.ndarray, n_physical: int, n_ranks: int | None) -> np.ndarray | None:

@@ -9,7 +9,16 @@ import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
-from .arrays import integers, load, logical_map, numbers, ranks_of, scalar
+from .arrays import (
+    PHYSICAL_TO_LOGICAL,
+    first_map,
+    integers,
+    load,
+    mapped,
+    numbers,
+    ranks_of,
+    scalar,
+)
 from .deepep import KEYS
 from .tally import MAX_EXPERTS, Routing, count, fits_i32, fits_rank, tell_odd
 
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 _BESIDE = ("step", "microbatch", "layer", "rank", "num_ranks", "num_experts",
-           "physical_to_logical_map", "phy2log", "topk_weights", "is_token_in_rank")  # fmt: skip
+           *PHYSICAL_TO_LOGICAL, "topk_weights", "is_token_in_rank")  # fmt: skip
 
 
 def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -66,8 +75,7 @@ def _dispatch(
     n_experts = scalar(r.get("num_experts")) if per_expert is None else len(per_expert)
     if per_expert is not None and len(per_expert) > MAX_EXPERTS:
         per_expert = None
-    logical = next((m for k in ("physical_to_logical_map", "phy2log")
-                    if (m := logical_map(r.get(k), 1, c.odd)) is not None), None)  # fmt: skip
+    logical = first_map(r, PHYSICAL_TO_LOGICAL, 1, c.odd)
     used = 0
     if ids is not None:
         used += 1
@@ -79,7 +87,7 @@ def _dispatch(
         counted = count(ids, weights)
         tell_odd(counted, c.odd, offset=at)
         holders = ranks_of(counted.experts, n_experts or 0, n_ranks)
-        rows.add_counted(counted, expert=_map(logical, counted.experts), rank=own,
+        rows.add_counted(counted, expert=mapped(logical, counted.experts), rank=own,
                          physical=counted.experts, expert_rank=holders, **common)  # fmt: skip
         if per_expert is not None and int(per_expert.sum()) != int(counted.tokens.sum()):
             told = "topk_idx and num_tokens_per_expert have different totals; the ids are counted"
@@ -87,7 +95,7 @@ def _dispatch(
     elif per_expert is not None:
         used += 1
         experts = np.arange(len(per_expert))
-        rows.add(np.maximum(per_expert, 0), expert=_map(logical, experts), physical=experts,
+        rows.add(np.maximum(per_expert, 0), expert=mapped(logical, experts), physical=experts,
                  expert_rank=ranks_of(experts, len(experts), n_ranks), rank=own,
                  **common)  # fmt: skip
     elif per_rank is not None and len(per_rank) <= MAX_EXPERTS:
@@ -101,13 +109,6 @@ def _dispatch(
     used += _received(c, rows, r, own, common, at)
     used += _by_rank(c, r, own, per_rank)
     return used
-
-
-def _map(logical: np.ndarray | None, physical: np.ndarray) -> np.ndarray | None:
-    if logical is None or not len(logical):
-        return None
-    known = physical < len(logical)
-    return np.where(known, logical[np.where(known, physical, 0)], -1)
 
 
 def _received(

@@ -9,8 +9,9 @@ import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
+from ..pickles.zips import ZIP
 from ..texts import whole
-from .arrays import MAX_BYTES, NPY, ZIP, integers, load, logical_map, numbers, ranks_of, scalar
+from .arrays import MAX_BYTES, NPY, first_scalar, integers, load, logical_map, numbers, ranks_of
 from .tally import MAX_EXPERTS, Routing
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def rows_of(source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
     logcnt = maps["logcnt"]
     if phy2log is not None and logcnt is not None:
         _check_counts(c, phy2log, logcnt)
-    n_ranks = next((v for k in ("num_gpus", "num_ranks", "ep_size")
-                    if (v := scalar(data.get(k))) is not None), None)  # fmt: skip
+    n_ranks = first_scalar(data, ("num_gpus", "num_ranks", "ep_size"))
     rows = Routing("eplb")
     load_of = None if weight is None else _whole(c, weight)
     n_layers = max(0 if load_of is None else len(load_of), 0 if phy2log is None else len(phy2log))

@@ -14,6 +14,7 @@ import pyarrow as pa
 from ..errors import UnusableInput
 from ..gunzip import BLOCK, stream_defect
 from ..parquet_footer import MAGIC, rows_at_once
+from ..values import printable
 from .plain import COLUMNS, header, is_plain
 
 if TYPE_CHECKING:
@@ -156,8 +157,8 @@ def _csv(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
 def _tell_ignored(names: list[str], odd: Odd) -> None:
     for n in names:
         if n not in COLUMNS:
-            shown = "".join(ch if ch.isprintable() else "?" for ch in n[:60])
-            odd("column_ignored", f"a column that is not read ({shown!r})", "info")
+            told = f"a column that is not read ({printable(n, 60)!r})"
+            odd("column_ignored", told, "info")
 
 
 def _typed(frame: pl.DataFrame, odd: Odd) -> pl.DataFrame:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..schema import TABLES
+from ..values import MAX_RANK
 from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 KEYS = ("step", "microbatch", "block", "layer", "rank", "expert", "physical_expert",
         "expert_rank", "token_class", "source")  # fmt: skip
-_LIMITS = {"microbatch": (1 << 31) - 1, "layer": (1 << 31) - 1, "rank": (1 << 23) - 1,
-           "expert_rank": (1 << 23) - 1}  # fmt: skip
+_LIMITS = {"microbatch": (1 << 31) - 1, "layer": (1 << 31) - 1, "rank": MAX_RANK,
+           "expert_rank": MAX_RANK}  # fmt: skip
 CLASSES = ("real", "padding", "dropped")
 MOST_TOKENS = 1 << 50
 MERGE_ROWS = 1 << 20

@@ -10,7 +10,7 @@ import numpy as np
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import lines
-from .arrays import integers, logical_map, ranks_of, scalar
+from .arrays import integers, logical_map, mapped, ranks_of, scalar
 from .tally import MAX_EXPERTS, Routing, count, fits_i32, fits_rank, tell_odd
 
 if TYPE_CHECKING:
@@ -208,12 +208,8 @@ def _own_slices(records: list[dict]) -> dict[int | None, int]:
 
 
 def _mapped(logical: np.ndarray | None, layer: int, physical: np.ndarray) -> np.ndarray | None:
-    """Logical experts of physical ones in a layer; -1 where the map does not have them."""
-    if logical is None or layer >= len(logical):
-        return None
-    row = logical[layer]
-    known = physical < len(row)
-    return np.where(known, row[np.where(known, physical, 0)] if len(row) else -1, -1)
+    """Logical experts of physical ones in a layer, as `mapped` gives them."""
+    return None if logical is None or layer >= len(logical) else mapped(logical[layer], physical)
 
 
 def _counts(

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..schema import MAX_RANK, TABLES, TEXT
+from ..schema import TABLES, TEXT
+from ..values import MAX_RANK, integer
 
 MAX_EXPERTS = 1 << 16
 """No model has so many experts in a layer: an id from here on is damage, not an expert."""
@@ -233,7 +234,8 @@ def words(values: list[str | None]) -> pa.DictionaryArray:
 
 def fits_i32(value: Any) -> bool:
     """A plain non-negative integer of 32 bits: a layer, a rank, a microbatch."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _I32_MAX
+    number = integer(value)
+    return number is not None and 0 <= number <= _I32_MAX
 
 
 def fits_rank(value: Any) -> bool:

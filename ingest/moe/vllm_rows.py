@@ -13,8 +13,18 @@ import numpy as np
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import lines, whole
-from .arrays import MAX_BYTES, integers, load, logical_map, numbers, ranks_of, scalar
-from .tally import MAX_EXPERTS, Routing, count, tell_odd
+from .arrays import (
+    MAX_BYTES,
+    PHYSICAL_TO_LOGICAL,
+    first_map,
+    first_scalar,
+    integers,
+    load,
+    numbers,
+    ranks_of,
+    scalar,
+)
+from .tally import MAX_EXPERTS, Routing, count, fits_rank, tell_odd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,7 +38,7 @@ _STEP = re.compile(
     rb"avg_tokens=([\d.]{1,30}), max_tokens=(\d{1,18}), balancedness=([\d.]{1,30})"
     rb"(?:, steps until the next rearrangement: (\d{1,18}))?"
 )
-_MAPS = ("physical_to_logical_map", "phy2log")
+_SIZES = ("ep_size", "num_ranks", "num_gpus")
 
 
 def log_rows(source: Source) -> Out:
@@ -78,13 +88,10 @@ def array_rows(source: Source, rank: int | None) -> Out:
         data = {_array_name(source.name): data}
     if not isinstance(data, dict):
         raise UnusableInput("no arrays under names", path=source.name)
-    logical = next(
-        (m for k in _MAPS if (m := logical_map(data.get(k), 2, c.odd)) is not None), None
-    )
-    n_ranks = next((v for k in ("ep_size", "num_ranks", "num_gpus")
-                    if (v := scalar(data.get(k))) is not None), None)  # fmt: skip
+    logical = first_map(data, PHYSICAL_TO_LOGICAL, 2, c.odd)
+    n_ranks = first_scalar(data, _SIZES)
     own = scalar(data.get("rank")) if rank is None else rank
-    own = own if own is not None and 0 <= own < 1 << 23 else None
+    own = own if fits_rank(own) else None
     rows = Routing("vllm")
     some = False
     for name, value in data.items():
@@ -101,7 +108,7 @@ def array_rows(source: Source, rank: int | None) -> Out:
         elif ids is not None:
             some = True
             _captured(c, rows, ids, own)
-        elif known not in (*_MAPS, "ep_size", "num_ranks", "num_gpus", "rank"):
+        elif known not in (*PHYSICAL_TO_LOGICAL, *_SIZES, "rank"):
             told = f"an array that is no expert load ({known[:60]!r}); left out"
             c.odd("not_read", told, "info")
         yield from rows.full()
