@@ -242,7 +242,9 @@ def test_two_copies_in_one_call_are_one_source(tmp_path, traces, warehouse, rows
 
 
 @pytest.mark.parametrize("fault", ["unusable", "bug"])
-def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path, traces, warehouse, fault, tree):
+def test_a_source_that_fails_in_the_middle_leaves_a_remark_and_no_row(
+    tmp_path, traces, warehouse, fault, rows
+):
     traces(tmp_path / "in" / "0.fake", 0)
     traces(tmp_path / "in" / "1.fake", 1, rows=5000, **{fault: True})
     report = ingest(warehouse, tmp_path / "in")
@@ -250,9 +252,11 @@ def test_a_source_that_fails_in_the_middle_leaves_nothing(tmp_path, traces, ware
     assert report.exit_code == 1
     assert len(report.sources[1].problems[0].message) > 20
     ingest(warehouse, tmp_path / "in" / "0.fake", job="alone")
-    both = {p.removeprefix("job=in/") for p in tree(warehouse.path) if p.startswith("job=in/")}
-    alone = {p.removeprefix("job=alone/") for p in tree(warehouse.path) if "job=alone/" in p}
-    assert both == alone
+    both, alone = rows(warehouse.snapshot("in")), rows(warehouse.snapshot("alone"))
+    (told,) = [p for p in both["problems"] if p["source"].endswith("1.fake")]
+    assert (told["severity"], told["count"]) == ("lost", 1)
+    both["problems"].remove(told)
+    assert {t: r for t, r in both.items() if r} == {t: r for t, r in alone.items() if r}
     error = refused(warehouse, tmp_path / "in" / "1.fake", job="broken")
     assert error.exit_code == 3
     assert not (warehouse.path / "job=broken").exists()
