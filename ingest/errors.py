@@ -49,3 +49,9 @@ class WarehouseError(RetimeError):
     """The warehouse cannot be read or written as asked (full disk, no rights, no such job)."""
 
     exit_code = 3
+
+
+def line_of(error: BaseException) -> str:
+    """Another library's error for a message: one line, printable and of bounded length."""
+    text = " ".join(str(error)[:1000].split())[:160]
+    return "".join(c if c.isprintable() else "?" for c in text) or type(error).__name__

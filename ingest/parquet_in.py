@@ -1,79 +1,139 @@
-"""Parquet from strangers: footers and rows with bounds on what they may grow to."""
+"""Parquet from strangers: rows with bounds on how many are read at once and what they grow to.
+
+What a file says of its chunks is never asked: pyarrow ends the process where that is damaged.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .errors import UnusableInput
+from .arrow_in import Allowance, checked, pieces, row_bytes
+from .errors import UnusableInput, line_of
 
 if TYPE_CHECKING:
     from .sources import Source
 
-FREE_BYTES = 256 << 20
-MOST_RATIO = 100
-"""Rows may take `FREE_BYTES` and this many bytes for a byte of the file: runs of one value shrink
-without limit, so a small file can claim any number of rows."""
+FREE_ROWS = 1_000_000
+MOST_ROWS_A_BYTE = 8
+"""More are refused: rows of nulls take no bytes at all."""
 
-BATCH_ROWS = 65536
+FIRST_ROWS = 256
+MOST_ROWS = 65536
+MOST_ROWS_OF_LENGTHS = 8192
+"""Rows of texts and lists read at once, however short those before were: the next may be long."""
+
+AT_ONCE_BYTES = 16 << 20
+
+TROUBLE = (
+    pa.ArrowException, OSError, ValueError, KeyError, TypeError, EOFError, OverflowError,
+    MemoryError,
+)  # fmt: skip
+"""What the reader raises on damaged files."""
+
+
+class Parquet:
+    """An open file. What is wrong with it is raised as one of `TROUBLE`."""
+
+    def __init__(self, data: pa.NativeFile, size_bytes: int):
+        # Strings of a damaged file may claim any length: the reader checks them itself.
+        first = pq.ParquetFile(data, thrift_string_size_limit=64 << 20)
+        self._size = size_bytes
+        self.n_rows = first.metadata.num_rows
+        if self.n_rows > FREE_ROWS + MOST_ROWS_A_BYTE * size_bytes:
+            raise ValueError(
+                f"refused: {self.n_rows} rows in {size_bytes} bytes (a file made to fill memory)"
+            )
+        texts = _texts(first)
+        # Strings that repeat stay one each until `pieces` makes them plain.
+        self._file = (
+            pq.ParquetFile(
+                data, metadata=first.metadata, read_dictionary=texts,
+                thrift_string_size_limit=64 << 20,
+            ) if texts else first
+        )  # fmt: skip
+        self.schema: pa.Schema = pa.schema(
+            [(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type)
+             for f in self._file.schema_arrow]
+        )  # fmt: skip
+
+    def batches(
+        self, columns: Sequence[str] | None = None, *, text: bool = True
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows in batches of some megabytes at most, without dictionaries, checked in full.
+
+        Without `text` strings are given as bytes, as they may be no UTF-8. Raises ValueError where
+        the rows outgrow the file.
+        """
+        names = self._names(columns)
+        wanted = None if columns is None else names
+        long = not all(pa.types.is_primitive(self._field(n).type) for n in names)
+        most_rows = MOST_ROWS_OF_LENGTHS if long else MOST_ROWS
+        allowance = Allowance(self._size)
+        rows = FIRST_ROWS
+        for batch in self._file.iter_batches(rows, columns=wanted, use_threads=False):
+            if not batch.num_rows:
+                continue
+            found = checked(batch, names, text=text)
+            a_row = 1 + _held(found, batch.num_rows) // batch.num_rows
+            rows = max(1, min(rows * 4, most_rows, AT_ONCE_BYTES // a_row))
+            self._file.reader.set_batch_size(rows)
+            yield from pieces(found, names, allowance)
+
+    def table(self, columns: Sequence[str] | None = None, *, text: bool = True) -> pa.Table:
+        """All rows; see `batches`."""
+        found = list(self.batches(columns, text=text))
+        if found:
+            return pa.Table.from_batches(found)
+        return pa.schema([self._field(n) for n in self._names(columns)]).empty_table()
+
+    def _names(self, columns: Sequence[str] | None) -> list[str]:
+        return list(dict.fromkeys(self.schema.names if columns is None else columns))
+
+    def _field(self, name: str) -> pa.Field:
+        return self.schema.field(self.schema.names.index(name))
+
+
+def _texts(file: pq.ParquetFile) -> list[str]:
+    names = file.schema_arrow.names
+    return [
+        f.name
+        for f in file.schema_arrow
+        if names.count(f.name) == 1
+        and f.type in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+    ]
+
+
+def _held(columns: list[pa.Array], n: int) -> int:
+    """The bytes of a batch as it was read: of a dictionary no more than its rows name."""
+    total = 0
+    for c in columns:
+        if isinstance(c, pa.DictionaryArray):
+            total += min(c.dictionary.nbytes, int(row_bytes([c], n).sum())) + c.indices.nbytes
+        else:
+            total += c.nbytes
+    return total
 
 
 @contextlib.contextmanager
-def opened(source: Source) -> Iterator[pq.ParquetFile]:
-    """The file behind a source, its footer read; memory-mapped from a local path.
-
-    Inside, whatever the reader meets becomes UnusableInput with the source's name.
-    """
-    try:
-        with source.as_file() as path, pa.memory_map(str(path)) as data:
-            # Strings of a damaged file may claim any length: the reader checks them itself.
-            yield pq.ParquetFile(data, thrift_string_size_limit=64 << 20)
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as e:
-        if isinstance(e, UnusableInput):
-            raise
-        raise UnusableInput(f"not readable as Parquet: {_line(e)}", path=source.name) from e
-
-
-def names(file: pq.ParquetFile) -> list[str]:
-    """The top-level column names."""
-    return list(file.schema_arrow.names)
-
-
-def batches(
-    file: pq.ParquetFile, source: Source, columns: Sequence[str] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of `BATCH_ROWS`. Raises UnusableInput where they outgrow the file."""
-    most = FREE_BYTES + MOST_RATIO * source.size_bytes
-    n = 0
-    for batch in file.iter_batches(
-        BATCH_ROWS, columns=None if columns is None else list(columns), use_threads=False
-    ):
-        batch.validate(full=True)  # strings that are not UTF-8 end other libraries' processes
-        n += batch.nbytes
-        if n > most:
-            raise UnusableInput(
-                f"refused: {source.size_bytes} bytes of Parquet gave over {n} bytes of rows "
-                "(a file made to fill memory)",
-                path=source.name,
-            )
-        yield batch
+def opened(path: Path) -> Iterator[Parquet]:
+    """A local file, memory-mapped. Raises one of `TROUBLE`."""
+    with pa.memory_map(str(path)) as data:
+        yield Parquet(data, path.stat().st_size)
 
 
 def table(source: Source, columns: Sequence[str] | None = None) -> pa.Table:
     """All rows of a source; `columns` that it lacks are left out. Raises UnusableInput."""
-    with opened(source) as file:
-        there = names(file)
-        wanted = None if columns is None else [c for c in columns if c in there]
-        schema = file.schema_arrow
-        if wanted is not None:
-            schema = pa.schema([schema.field(c) for c in wanted])
-        return pa.Table.from_batches(list(batches(file, source, wanted)), schema)
-
-
-def _line(error: BaseException) -> str:
-    """An error's text on one line and of bounded length."""
-    return " ".join(str(error).split())[:300]
+    try:
+        with source.as_file() as path, opened(path) as file:
+            there = file.schema.names
+            wanted = there if columns is None else [c for c in columns if c in there]
+            return file.table(wanted)
+    except TROUBLE as e:
+        told = f"not readable as Parquet: {line_of(e)}"
+        raise UnusableInput(told, path=source.name) from e

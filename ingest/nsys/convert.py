@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..collect import Collector
-from ..errors import UnusableInput
+from ..errors import UnusableInput, line_of
 from ..kineto.steps import HostSteps, device_windows, host_steps, steps_batch
 from . import diagnostics, metrics, nvtx, operations, stepnames
 from .collectives import Writer
@@ -29,8 +29,13 @@ Out = tuple[str, pa.RecordBatch]
 def tables_of(source: Source, rank: int | None) -> Iterator[Out]:
     """Yields (table, batch) of a report. Raises UnusableInput, RankUnknown, UsageError."""
     c = Collector(source)
-    with open_report(source, c.odd) as report:
-        yield from _of_report(report, c, source.name, rank)
+    try:
+        with open_report(source, c.odd) as report:
+            yield from _of_report(report, c, source.name, rank)
+    except pa.ArrowException as e:
+        # A column of texts that together are beyond what one array holds, say.
+        told = f"tables that cannot be put together ({line_of(e)})"
+        raise UnusableInput(told, path=source.name) from e
 
 
 def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> Iterator[Out]:

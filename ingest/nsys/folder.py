@@ -7,21 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ..errors import UnusableInput
+from .. import arrow_in, parquet_in
+from ..errors import UnusableInput, line_of
 from .columns import READ
+from .damage import until_damage
 from .fit import OnOdd
 
 if TYPE_CHECKING:
     from ..sources import Source
-
-BATCH_ROWS = 65536
-HONEST_ROWS = 1_000_000
-HONEST_ROWS_A_BYTE = 8
-"""A file that claims more rows than these allow is a trap: run lengths hold billions in a page."""
-
-_TROUBLE = (pa.ArrowException, OSError, ValueError, KeyError, TypeError, EOFError, OverflowError)
 
 
 class FolderTables:
@@ -36,10 +30,8 @@ class FolderTables:
             try:
                 with member.as_file() as path:
                     self.columns[table] = _names(path)
-            except UnusableInput:
-                raise
-            except _TROUBLE as e:
-                self._odd("damaged_table", f"{table} cannot be read ({_said(e)})", "lost")
+            except parquet_in.TROUBLE as e:
+                self._odd("damaged_table", f"{table} cannot be read ({line_of(e)})", "lost")
         if not self.columns:
             raise UnusableInput(
                 "a folder without any readable table of an Nsight Systems export", path=name
@@ -57,19 +49,8 @@ class FolderTables:
 
         Where the file cannot be read further the table ends, and a problem says so.
         """
-        n = 0
-        try:
-            with self._members[table].as_file() as path:
-                for batch in _batches(path, list(columns)):
-                    n += batch.num_rows
-                    yield batch
-        except _TROUBLE as e:
-            self._odd(
-                "damaged_table",
-                f"{table} cannot be read beyond row {n} ({_said(e)}); what came before is kept",
-                "lost",
-                offset=n,
-            )
+        found = _batches(self._members[table], list(columns))
+        yield from until_damage(found, table, parquet_in.TROUBLE, self._odd)
 
 
 def _is_parquet(path: Path) -> bool:
@@ -79,8 +60,8 @@ def _is_parquet(path: Path) -> bool:
 
 def _names(path: Path) -> list[str]:
     if _is_parquet(path):
-        with pq.ParquetFile(path) as file:
-            return list(file.schema_arrow.names)
+        with parquet_in.opened(path) as file:
+            return list(file.schema.names)
     with _ipc(path) as reader:
         return list(reader.schema.names)
 
@@ -93,35 +74,19 @@ def _ipc(path: Path):
     return pa.ipc.open_file(data) if head == b"ARROW1" else pa.ipc.open_stream(data)
 
 
-def _batches(path: Path, names: list[str]) -> Iterator[pa.RecordBatch]:
-    if _is_parquet(path):
-        with pq.ParquetFile(path) as file:
-            size = path.stat().st_size
-            if file.metadata.num_rows > HONEST_ROWS + HONEST_ROWS_A_BYTE * size:
-                raise ValueError(f"{file.metadata.num_rows} rows in {size} bytes")
-            yield from file.iter_batches(BATCH_ROWS, columns=names)
-        return
-    with _ipc(path) as reader:
-        if isinstance(reader, pa.ipc.RecordBatchFileReader):
-            found = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        else:
-            found = iter(reader)
-        for batch in found:
-            yield _sound(batch, names)
-
-
-def _sound(batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-    """The columns as bytes where they claim to be text, checked in full: offsets may be forged."""
-    arrays = []
-    for name in names:
-        column = batch.column(batch.schema.get_field_index(name))
-        if pa.types.is_string(column.type):
-            column = column.view(pa.binary())
-        column.validate(full=True)
-        arrays.append(column)
-    return pa.RecordBatch.from_arrays(arrays, names=names)
-
-
-def _said(e: Exception) -> str:
-    text = (str(e).splitlines() or [type(e).__name__])[0]
-    return "".join(c if c.isprintable() else "?" for c in text[:160])
+def _batches(member: Source, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Text as bytes, as it may be no UTF-8; all of it checked."""
+    with member.as_file() as path:
+        if _is_parquet(path):
+            with parquet_in.opened(path) as file:
+                yield from file.batches(names, text=False)
+            return
+        with _ipc(path) as reader:
+            if isinstance(reader, pa.ipc.RecordBatchFileReader):
+                found = (reader.get_batch(i) for i in range(reader.num_record_batches))
+            else:
+                found = iter(reader)
+            allowance = arrow_in.Allowance(path.stat().st_size)
+            for batch in found:
+                columns = arrow_in.checked(batch, names, text=False)
+                yield from arrow_in.pieces(columns, names, allowance)

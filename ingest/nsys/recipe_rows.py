@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from .. import classify
+from .. import classify, parquet_in
 from ..collect import Collector
-from ..errors import UnusableInput
+from ..errors import UnusableInput, line_of
 from ..kineto.steps import HostSteps, device_windows, host_steps, numbers_of, steps_batch
 from ..kineto.steps import step_index_at as index_at
+from ..parquet_in import Parquet
 from ..schema import MAX_RANK, event_id
 from . import stepnames
 from .columns import INT, TEXT
 from .comms import MOST_MEMBERS, WORLD
 from .encode import coded, same
 from .fit import OnOdd, fit
-from .folder import HONEST_ROWS, HONEST_ROWS_A_BYTE
 from .recipe_meta import device_of, pairs, ranks_of
 from .rows import events
 from .surroundings import WORLD_VARIABLES, number_of
@@ -120,27 +119,22 @@ def _read(source: Source, odd: OnOdd) -> dict[str, pa.Table]:
         if stem == "thread-metadata":
             continue
         try:
-            with member.as_file() as path, pq.ParquetFile(path) as file:
-                if file.metadata.num_rows > HONEST_ROWS + HONEST_ROWS_A_BYTE * path.stat().st_size:
-                    raise ValueError("more rows than its bytes can hold")
+            with member.as_file() as path, parquet_in.opened(path) as file:
                 if stem == "trace":
                     out[stem] = _declared(file, member.name, odd)
                 else:
-                    out[stem] = file.read()
-        except UnusableInput:
-            raise
-        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError, OverflowError) as e:
-            said = "".join(x if x.isprintable() else "?" for x in str(e)[:160])
-            odd("damaged_table", f"{stem}.parquet cannot be read ({said})", "lost")
+                    out[stem] = file.table(text=False)
+        except parquet_in.TROUBLE as e:
+            odd("damaged_table", f"{stem}.parquet cannot be read ({line_of(e)})", "lost")
     return out
 
 
-def _declared(file: pq.ParquetFile, name: str, odd: OnOdd) -> pa.Table:
-    present = file.schema_arrow.names
+def _declared(file: Parquet, name: str, odd: OnOdd) -> pa.Table:
+    present = file.schema.names
     lack = [n for n in NEEDED if n not in present]
     if lack:
         raise UnusableInput(f"trace.parquet has no column {', '.join(lack)}", path=name)
-    read = file.read(columns=[n for n in TRACE if n in present])
+    read = file.table([n for n in TRACE if n in present], text=False)
     n = read.num_rows
     return pa.table(
         {

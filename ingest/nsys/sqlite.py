@@ -12,8 +12,9 @@ import adbc_driver_manager
 import adbc_driver_sqlite.dbapi as adbc
 import pyarrow as pa
 
-from ..errors import Damaged, UnusableInput
+from ..errors import Damaged, UnusableInput, line_of
 from .columns import BYTES, INT, READ, REAL
+from .damage import until_damage
 from .fit import OnOdd
 
 BATCH_ROWS = 16384
@@ -51,7 +52,8 @@ class SqliteTables:
                 odd("damaged_schema", "the list of tables is damaged: some may be missing", "lost")
         except _TROUBLE as e:
             self._open.close()
-            raise Damaged(f"not a SQLite database that can be read ({_said(e)})", path=name) from e
+            told = f"not a SQLite database that can be read ({line_of(e)})"
+            raise Damaged(told, path=name) from e
         self.other: list[str] = []
         self.columns: dict[str, list[str]] = {}
         for table, kind, root in found:
@@ -95,7 +97,7 @@ class SqliteTables:
         try:
             found = self._rows(f"PRAGMA table_xinfo({_quoted(table)})")
         except _TROUBLE as e:
-            self._odd("damaged_table", f"{table} cannot be read ({_said(e)})", "lost")
+            self._odd("damaged_table", f"{table} cannot be read ({line_of(e)})", "lost")
             return []
         return [r[1] for r in found if r[6] in (0, 1)]
 
@@ -115,28 +117,16 @@ class SqliteTables:
             f"{_GUARDS.get(kind, _GUARDS[BYTES]).format(c=_quoted(c))} AS {_quoted(c)}"
             for c, kind in columns.items()
         )
-        n = 0
-        try:
-            with self._connection.cursor(
-                adbc_stmt_kwargs={"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
-            ) as cursor:
-                cursor.execute(f"SELECT {chosen} FROM {_quoted(table)} NOT INDEXED")
-                for batch in cursor.fetch_record_batch():
-                    n += batch.num_rows
-                    yield batch
-        except _TROUBLE as e:
-            self._odd(
-                "damaged_table",
-                f"{table} cannot be read beyond row {n} ({_said(e)}); what came before is kept",
-                "lost",
-                offset=n,
-            )
+        query = f"SELECT {chosen} FROM {_quoted(table)} NOT INDEXED"
+        yield from until_damage(self._batches(query), table, _TROUBLE, self._odd)
+
+    def _batches(self, query: str) -> Iterator[pa.RecordBatch]:
+        with self._connection.cursor(
+            adbc_stmt_kwargs={"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
+        ) as cursor:
+            cursor.execute(query)
+            yield from cursor.fetch_record_batch()
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _said(e: Exception) -> str:
-    text = (str(e).splitlines() or [type(e).__name__])[0]
-    return "".join(c if c.isprintable() else "?" for c in text[:160])

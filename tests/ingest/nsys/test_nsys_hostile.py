@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from retime.ingest import arrow_in
 from retime.ingest.detect import detect
 from retime.ingest.errors import RetimeError, UnusableInput
 from retime.ingest.nsys import recipe, report, stats
@@ -230,6 +231,50 @@ def test_more_rows_than_bytes_can_hold(nsys, tmp_path):
     place = folder(tmp_path, CUPTI_ACTIVITY_KIND_KERNEL=pa.table({"start": many}))
     with pytest.raises(UnusableInput):
         nsys.read(place)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_a_long_name_in_every_row_is_cut_off_where_it_outgrows_the_file(
+    nsys, tmp_path, monkeypatch, kind
+):
+    monkeypatch.setattr(arrow_in, "FREE_BYTES", 4 << 20)
+    n, long = 65536, "x" * 40_000
+    text = pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int8()).fill_null(0), pa.array([long]))
+    ranges = pa.table(
+        {"start": range(n), "end": range(1, n + 1), "eventType": [59] * n,
+         "globalTid": [nsys.gid(100, 100)] * n, "text": text}
+    )  # fmt: skip
+    place = folder(tmp_path, StringIds=pa.table({"id": [1], "value": ["k"]}))
+    if kind == "parquet":
+        path = place / "NVTX_EVENTS.parquet"
+        pq.write_table(ranges, path, compression="zstd")
+    else:
+        path = place / "NVTX_EVENTS.arrow"
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with pa.ipc.new_file(str(path), ranges.schema, options=options) as f:
+            f.write_table(ranges)
+    before, most, kept = pa.total_allocated_bytes(), 0, 0
+    for table, batch in report.parse(nsys.source(place)):
+        most = max(most, pa.total_allocated_bytes() - before)
+        kept += batch.num_rows if table == "events" else 0
+        if table == "problems":
+            said = {r["code"]: r for r in batch.to_pylist()}
+    size = path.stat().st_size
+    assert said["damaged_table"]["severity"] == "lost"
+    assert f"{size} bytes gave over" in said["damaged_table"]["message"]
+    # A row takes 40,032 bytes at most, and a piece of 16 MB is read whole or not at all.
+    allowed = ((4 << 20) + 100 * size) // 40_032
+    assert allowed - 500 < kept <= allowed + 5
+    assert most < 256 << 20
+
+
+def test_tables_that_cannot_be_put_together_are_unusable(nsys, small, monkeypatch):
+    def fails(tables):
+        raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
+
+    monkeypatch.setattr("retime.ingest.nsys.tables.pa.concat_tables", fails)
+    with pytest.raises(UnusableInput, match=r"put together .*2147483646 bytes"):
+        nsys.read(small)
 
 
 def test_arrow_offsets_that_point_elsewhere(nsys, tmp_path):
