@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 CHUNK_ROWS = 65536
+CHUNK_BYTES = 32 << 20
+"""Rows are kept until there are so many of a table, or their lines so long."""
+
 MOST_LINE_BYTES = 1 << 20
 
 
@@ -61,6 +64,7 @@ class JsonLinesTables:
     def _sort(self, source: Source) -> None:
         decode = msgspec.json.Decoder().decode
         kept: dict[str, list[dict]] = {}
+        n_bytes: dict[str, int] = {}
         other: dict[str, None] = {}
         for offset, line, complete in texts.lines(source, self._odd, MOST_LINE_BYTES):
             if not line.strip():
@@ -81,9 +85,11 @@ class JsonLinesTables:
                 continue
             rows = kept.setdefault(table, [])
             rows.append(row)
-            if len(rows) >= CHUNK_ROWS:
+            n_bytes[table] = n_bytes.get(table, 0) + len(line)
+            if len(rows) >= CHUNK_ROWS or n_bytes[table] >= CHUNK_BYTES:
                 self._write(table, rows)
                 rows.clear()
+                n_bytes[table] = 0
         for table, rows in kept.items():
             if rows:
                 self._write(table, rows)
