@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import RankUnknown, UnusableInput
-from ..kineto.header import rank_in_name
 from ..schema import MAX_RANK
+from ..values import rank_in_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

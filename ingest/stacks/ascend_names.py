@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import decimal
 import re
 from functools import lru_cache
 
-from .. import classify
+from .. import classify, values
 from ..kineto.rawbatch import NULL
 
 _DTYPES = {"fp16": "float16", "fp32": "float32", "fp64": "float64", "bfp16": "bfloat16",
@@ -21,36 +20,15 @@ _SEND_RECEIVE = (("batchsendrecv", "send_recv"), ("receive", "recv"))
 _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA|D2D|H2D|D2H", re.I)
 _WAITS = re.compile(r"EVENT|NOTIFY|WAIT|RECORD|BARRIER", re.I)
 
-_NUMBER = re.compile(r"(-?)(\d{1,18})(?:\.(\d{0,40}))?")
+_MOST_DIGITS = 80
 
 
 def scaled(value: object, decimals: int) -> int:
-    """A number or its text (white space and all) times 10^decimals as integer; NULL for others.
-
-    Digits after the last decimal are rounded half to even; nothing goes through a float.
-    """
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value) if -(1 << 62) < value < 1 << 62 else None
-    if not isinstance(value, str) or len(value) > 80:
+    """A number or its text times 10^decimals as `values.scaled` gives it; NULL for others."""
+    if isinstance(value, str) and len(value) > _MOST_DIGITS:
         return NULL
-    text = value.strip()
-    plain = _NUMBER.fullmatch(text)
-    if plain is not None:
-        fraction = (plain[3] or "").ljust(decimals, "0")
-        number = int(plain[2]) * 10**decimals + int(fraction[:decimals] or "0")
-        rest = fraction[decimals:].rstrip("0")
-        if rest > "5" or (rest == "5" and number % 2):
-            number += 1
-        number = -number if plain[1] else number
-    else:
-        try:
-            exact = decimal.Decimal(text)
-            if not exact.is_finite() or abs(exact.adjusted()) > 18:
-                return NULL
-            number = int(exact.scaleb(decimals).to_integral_value(decimal.ROUND_HALF_EVEN))
-        except (decimal.InvalidOperation, ValueError):
-            return NULL
-    return number if -(1 << 63) < number < 1 << 63 else NULL
+    number = values.scaled(value, decimals)
+    return NULL if number is None else number
 
 
 def us_to_ns(value: object) -> int:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import classify
 from ..collect import Collector
 from ..kineto.rawbatch import NULL
-from ..schema import event_id
 from .ascend_names import dtype_of, hccl_op, kind_of_task, scaled, us_to_ns
 from .jsonwalk import Opened, walk
-from .timeline import Timeline, known, whole_number
+from .timeline import Timeline, whole_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -192,17 +191,7 @@ class Trace:
                            "other", offset=n)  # fmt: skip
         else:
             kind = "other"
-        self.c.add(
-            "events",
-            rank=self.rank,
-            event_id=event_id(self.rank, SPACE, n),
-            kind=kind,
-            name=name,
-            thread=None if tid == NULL else str(tid),
-            start_ns=span[0],
-            dur_ns=span[1],
-            correlation=known(correlation),
-        )
+        self.time.host(n, kind, name, span, thread=tid, correlation=correlation)
 
     def _communication(
         self, n: int, name: str, args: dict, span: tuple[int, int], pid: int, tid: int,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..errors import UnusableInput
-from ..kineto.header import rank_in_name
+from ..values import rank_in_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

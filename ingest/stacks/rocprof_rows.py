@@ -11,10 +11,10 @@ import numpy as np
 from .. import classify
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
-from ..kineto.header import as_int, rank_in_name
 from ..kineto.launches import launch_of, launch_times
 from ..kineto.rawbatch import NULL
 from ..schema import MAX_RANK, event_id
+from ..values import as_int, rank_in_name
 from .timeline import Timeline, known
 
 if TYPE_CHECKING:
@@ -152,17 +152,7 @@ class Records:
             self.time.call(correlation, span[0], thread)
         if name.startswith("nccl") and self._room(self._calls):
             self._calls.append(Call(n, name, span[0], sum(span), thread, correlation))
-        self.c.add(
-            "events",
-            rank=self.rank,
-            event_id=event_id(self.rank, SPACE, n),
-            kind=kind,
-            name=name,
-            thread=None if thread == NULL else str(thread),
-            start_ns=span[0],
-            dur_ns=span[1],
-            correlation=known(correlation),
-        )
+        self.time.host(n, kind, name, span, thread=thread, correlation=correlation)
 
     def _room(self, kept: list) -> bool:
         if len(kept) < MOST_COLLECTIVES:

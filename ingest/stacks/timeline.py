@@ -1,4 +1,4 @@
-"""Rows on devices, held back until the host calls and steps that launched them are known."""
+"""One rank's rows over time: those on devices wait for the host's calls and steps."""
 
 from __future__ import annotations
 
@@ -112,6 +112,22 @@ class Timeline:
         old = self.extent or (start, end)
         self.extent = (min(old[0], start), max(old[1], end))
         return start, end - start
+
+    def host(
+        self, n: int, kind: str, name: str, span: tuple[int, int], *, thread: int, correlation: int
+    ) -> None:
+        """Adds a row of `events` on the host; `n` is its number in the source."""
+        self.c.add(
+            "events",
+            rank=self.rank,
+            event_id=event_id(self.rank, self.space, n),
+            kind=kind,
+            name=name,
+            thread=None if thread == NULL else str(thread),
+            start_ns=span[0],
+            dur_ns=span[1],
+            correlation=known(correlation),
+        )
 
     def call(self, correlation: int, start_ns: int, thread: int) -> None:
         """Notes a host call that may have launched something."""
