@@ -70,68 +70,92 @@ class Scan(NamedTuple):
 
 def scan(report: Report, clock: Clock) -> Scan:
     """The ranges that steps and collectives come from, and ranks; times are absolute."""
-    known = payload.schemas(report)
-    nccl_domains = {d for d, _ in known}
-    steps: list[tuple] = []
-    calls: list[tuple] = []
-    families: dict[str, int] = {}
-    mpi_ranks: dict[int, int] = {}
-    keys: set[int] = set()
-    at = lost = 0
+    found = _Found(report, clock)
     for batch in report.batches(NVTX):
-        n = batch.num_rows
+        found.take(batch)
+    if found.lost:
+        report.odd(
+            "payload_unread", "NCCL payloads that no schema of the report describes, or cut ones",
+            count=found.lost,
+        )  # fmt: skip
+    return Scan(_steps(found.steps), _calls(found.calls), found.mpi_ranks, found.keys)
+
+
+class _Found:
+    """What the batches so far held."""
+
+    def __init__(self, report: Report, clock: Clock):
+        self._report = report
+        self._offset = clock.offset_ns
+        self._schemas = payload.schemas(report)
+        self._nccl_domains = {d for d, _ in self._schemas}
+        self._families: dict[str, int] = {}
+        self._at = 0
+        self.steps: list[tuple] = []
+        self.calls: list[tuple] = []
+        self.mpi_ranks: dict[int, int] = {}
+        self.keys: set[int] = set()
+        self.lost = 0
+
+    def take(self, batch: pa.Table) -> None:
         types = batch["eventType"].fill_null(PUSH_POP).to_numpy()
-        text = text_or_id(report, batch["text"], batch["textId"])
+        text = text_or_id(self._report, batch["text"], batch["textId"])
         domain = batch["domainId"].fill_null(0).to_numpy()
-        named = types == DOMAIN
-        if named.any():
-            for i in np.flatnonzero(named).tolist():
-                if text[i].as_py() == "NCCL":
-                    nccl_domains.add(int(domain[i]))
+        tid = batch["globalTid"].fill_null(0).to_numpy()
+        self.keys.update(np.unique(process_key(tid)).tolist())
+        self._take_names(types, text, domain, tid)
         start = batch["start"].fill_null(-1).to_numpy()
         end = batch["end"].fill_null(-1).to_numpy()
-        ok = np.isin(types, (PUSH_POP, START_END)) & (start >= 0) & (end >= start)
-        tid = batch["globalTid"].fill_null(0).to_numpy()
-        keys.update(np.unique(process_key(tid)).tolist())
+        timed = np.isin(types, (PUSH_POP, START_END)) & (start >= 0) & (end >= start)
+        times = start + self._offset, end + self._offset
+        self._take_steps(np.flatnonzero(timed & _true(pc.match_substring_regex(text, _STEP_LIKE))),
+                         text, tid, *times)  # fmt: skip
+        nccl = _true(pc.starts_with(text, "nccl"))
+        if self._nccl_domains:
+            named = text.is_valid().to_numpy(zero_copy_only=False)
+            nccl |= named & np.isin(domain, list(self._nccl_domains))
+        self._take_calls(np.flatnonzero(timed & nccl), batch, text, tid, *times)
+        self._at += batch.num_rows
+
+    def _take_names(
+        self, types: np.ndarray, text: pa.Array, domain: np.ndarray, tid: np.ndarray
+    ) -> None:
+        """Events that name a domain or a thread."""
+        for i in np.flatnonzero(types == DOMAIN).tolist():
+            if text[i].as_py() == "NCCL":
+                self._nccl_domains.add(int(domain[i]))
         for i in np.flatnonzero(types == THREAD).tolist():
             rank = re.fullmatch(r"MPI Rank (\d{1,7})", text[i].as_py() or "")
             if rank:
-                mpi_ranks.setdefault(int(tid[i]) & ~TID_MASK, int(rank.group(1)))
-        offset = clock.offset_ns
-        step_like = _true(pc.match_substring_regex(text, _STEP_LIKE)) & ok
-        for i in np.flatnonzero(step_like).tolist():
+                self.mpi_ranks.setdefault(int(tid[i]) & ~TID_MASK, int(rank.group(1)))
+
+    def _take_steps(
+        self, rows: np.ndarray, text: pa.Array, tid: np.ndarray, start: np.ndarray, end: np.ndarray
+    ) -> None:
+        for i in rows.tolist():
             found = step_of(text[i].as_py() or "")
             if found:
-                family = families.setdefault(found[0], len(families))
-                steps.append((int(tid[i]), start[i] + offset, end[i] + offset, at + i, family,
-                              found[1]))  # fmt: skip
-        nccl = _true(pc.starts_with(text, "nccl")) & ok
-        if nccl_domains:
-            nccl |= (
-                np.isin(domain, list(nccl_domains))
-                & ok
-                & text.is_valid().to_numpy(zero_copy_only=False)
-            )
-        rows = np.flatnonzero(nccl)
-        if len(rows):
-            took = pa.array(rows)
-            blobs = batch["binaryData"].take(took).combine_chunks()
-            said, bad = payload.decode(_one(blobs, pa.binary()), known)
-            lost += bad
-            json_text = text_or_id(
-                report, batch["jsonText"].take(took), batch["jsonTextId"].take(took)
-            )
-            _add_json(said, json_text)
-            names = np.array([t.as_py().removeprefix("nccl") for t in text.take(took)], object)
-            calls.append((tid[rows], start[rows] + offset, end[rows] + offset, rows + at, names,
-                          said))  # fmt: skip
-        at += n
-    if lost:
-        report.odd(
-            "payload_unread", "NCCL payloads that no schema of the report describes, or cut ones",
-            count=lost,
-        )  # fmt: skip
-    return Scan(_steps(steps), _calls(calls), mpi_ranks, keys)
+                family = self._families.setdefault(found[0], len(self._families))
+                self.steps.append(
+                    (int(tid[i]), start[i], end[i], self._at + i, family, found[1])
+                )  # fmt: skip
+
+    def _take_calls(
+        self, rows: np.ndarray, batch: pa.Table, text: pa.Array, tid: np.ndarray,
+        start: np.ndarray, end: np.ndarray,
+    ) -> None:  # fmt: skip
+        if not len(rows):
+            return
+        took = pa.array(rows)
+        blobs = batch["binaryData"].take(took).combine_chunks()
+        said, bad = payload.decode(_one(blobs, pa.binary()), self._schemas)
+        self.lost += bad
+        _add_json(
+            said,
+            text_or_id(self._report, batch["jsonText"].take(took), batch["jsonTextId"].take(took)),
+        )
+        names = np.array([t.as_py().removeprefix("nccl") for t in text.take(took)], object)
+        self.calls.append((tid[rows], start[rows], end[rows], rows + self._at, names, said))
 
 
 def _one(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
