@@ -118,16 +118,14 @@ def test_generated_timelines_add_up(refill, tables):
         assert transfer >= 0
         assert wait + transfer == c["end_ns"] - c["start_ns"]
 
-    # the only rank seen of an operation knows its wait unless it hangs on a root that left nothing
+    # the only rank seen of a group of unknown size knows its wait where it hangs on itself alone
     seen = Counter(c["collective_id"] for c in tables["collectives"])
     known = {
         (c["rank"], c["event_id"])
         for c in tables["collectives"]
         if seen[c["collective_id"]] > 1
-        or c["op"] in BARRIER_LIKE
-        or (
-            c["root"] == c["rank"] if c["op"] in ("broadcast", "scatter") else c["root"] is not None
-        )
+        or (c["op"] in ("broadcast", "scatter") and c["root"] == c["rank"])
+        or (c["op"] in ("reduce", "gather") and c["root"] is not None)
     }
     expected: Counter = Counter()
     overlap: Counter = Counter()
