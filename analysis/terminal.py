@@ -150,7 +150,7 @@ def fit(table: Cells, width: int) -> tuple[list[int], list[int]]:
     kept = list(range(len(want)))
     while len(kept) > 1 and sum(floor[i] + 2 for i in kept) - 2 > width:
         kept.pop()
-    for most in range(max(want, default=0), NARROWEST - 1, -1):
+    for most in range(min(max(want, default=0), width), NARROWEST - 1, -1):
         room = [want[i] if table.numeric[i] else min(want[i], most) for i in kept]
         if sum(room) + 2 * (len(room) - 1) <= width:
             return kept, room

@@ -91,18 +91,36 @@ class _ZipMember:
 
     def __call__(self) -> BinaryIO:
         try:
-            archive = zipfile.ZipFile(self.path)
-        except _BAD_ZIP as e:
-            raise UnusableInput(f"zip archive cannot be read: {e}", path=self.shown) from e
-        try:
-            info = next(i for i in archive.infolist() if i.header_offset == self.header_offset)
+            archive, members = _opened_zip(self.path)
+            info = members[self.header_offset]
             member = cast(BinaryIO, archive.open(info))
-        except (StopIteration, *_BAD_ZIP) as e:
-            archive.close()
+        except (KeyError, *_BAD_ZIP) as e:
             raise UnusableInput(f"zip member cannot be read: {e}", path=self.shown) from e
         # It would keep the last piece back where the checksum is wrong.
         setattr(member, "_expected_crc", None)  # noqa: B010
-        return cast(BinaryIO, _Counted(member, self.shown, info, archive))
+        return cast(BinaryIO, _Counted(member, self.shown, info))
+
+
+_zips: dict[tuple, tuple[zipfile.ZipFile, dict[int, zipfile.ZipInfo]]] = {}
+_zips_lock = threading.Lock()
+OPEN_ZIPS = 4
+"""Zip archives whose list of members is kept: to read it for each member takes the square of it."""
+
+
+def _opened_zip(path: str) -> tuple[zipfile.ZipFile, dict[int, zipfile.ZipInfo]]:
+    """An archive and its members by where their headers stand; open until others take its place."""
+    stat = os.stat(path)
+    identity = (path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    with _zips_lock:
+        found = _zips.pop(identity, None)
+        if found is None:
+            archive = zipfile.ZipFile(path)
+            found = (archive, {i.header_offset: i for i in archive.infolist()})
+        _zips[identity] = found
+        while len(_zips) > OPEN_ZIPS:
+            # Members that are being read keep their file open.
+            _zips.pop(next(iter(_zips)))[0].close()
+    return found
 
 
 class _Counted(io.RawIOBase):
@@ -111,12 +129,11 @@ class _Counted(io.RawIOBase):
     Damage ends it and sets `corrupt`.
     """
 
-    def __init__(self, raw: BinaryIO, name: str, info: zipfile.ZipInfo, owner: object = None):
+    def __init__(self, raw: BinaryIO, name: str, info: zipfile.ZipInfo):
         super().__init__()
         self._raw = raw
         self._name = name
         self._info = info
-        self._owner = owner
         self._crc = 0
         self.n_out = 0
         self.corrupt: str | None = None
@@ -143,9 +160,6 @@ class _Counted(io.RawIOBase):
 
     def close(self) -> None:
         self._raw.close()
-        close = getattr(self._owner, "close", None)
-        if close is not None:
-            close()
         super().close()
 
 
@@ -261,9 +275,10 @@ def _park(identity: tuple, at: int, stream: BinaryIO) -> None:
 
 def _forget_parked() -> None:
     """In a forked child: its parent reads the same open files, from one position for both."""
-    global _parked_lock
-    _parked_lock = threading.Lock()
+    global _parked_lock, _zips_lock
+    _parked_lock, _zips_lock = threading.Lock(), threading.Lock()
     _parked.clear()
+    _zips.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -264,6 +264,10 @@ def _function_name(kernel: str) -> str:
     return plain.split("<", 1)[0].split("(", 1)[0]
 
 
+MOST_OF_A_NAME = 1000
+"""Characters of a name that are looked at: some patterns take the square of its length."""
+
+
 @lru_cache(maxsize=65536)
 def comm_kernel(name: str) -> CommKernel | None:
     """What a communication kernel's name tells, or None for a kernel that is not one.
@@ -271,7 +275,7 @@ def comm_kernel(name: str) -> CommKernel | None:
     Kernels that a compiler generated (`triton_...`) carry the names of the operators fused into
     them and are never communication.
     """
-    function = _function_name(name)
+    function = _function_name(name[:MOST_OF_A_NAME])
     if function.startswith("triton_"):
         return None
     family = next((f for f in _COMM_FAMILIES if f[1].search(function)), None)
@@ -346,6 +350,7 @@ def category_of_kernel(name: str) -> str:
     """
     if comm_kernel(name) is not None:
         return "comm"
+    name = name[:MOST_OF_A_NAME]
     if name.startswith("triton_"):
         if name.startswith("triton_tem_"):
             return "attention" if "attention" in name else "conv" if "conv" in name else "gemm"
@@ -380,7 +385,7 @@ def dim_of_description(description: str | None) -> str | None:
 
     A group over several dimensions at once (`TENSOR_AND_DATA_PARALLEL_GROUP`) is none of them.
     """
-    low = (description or "").strip().lower()
+    low = (description or "")[:MOST_OF_A_NAME].strip().lower()
     if not low or low == "undefined":
         return None
     dim = next((dim for pattern, dim in _DIM_PATTERNS if pattern.search(low)), None)

@@ -16,7 +16,7 @@ OUT_BYTES = 4 << 20
 MAX_MEMBER_BYTES = 1 << 40
 """A stream that inflates beyond this is refused (1 TiB: no single rank's trace is near it)."""
 
-RATIO_AFTER_BYTES = 1 << 30
+RATIO_AFTER_BYTES = 64 << 20
 MAX_RATIO = 2000
 """Beyond `RATIO_AFTER_BYTES` of output, more than this many bytes out for a byte in is refused.
 
@@ -41,11 +41,19 @@ class Gunzip(io.RawIOBase):
     The end of the file before the end of a member ends the stream and sets `cut`; bytes after the
     last member that are not gzip (padding, a stray newline) end it and set `trailing`. Damage ends
     it and sets `corrupt`; with `reopen`, which gives the stored bytes once more, the bytes just
-    before the damage are given too (else up to OUT_BYTES of them are lost).
+    before the damage are given too (else up to OUT_BYTES of them are lost). `stored_bytes` is what
+    lies on the disk at most, where `raw` inflates itself: each layer alone may be in proportion.
     """
 
-    def __init__(self, raw: BinaryIO, name: str, reopen: Callable[[], BinaryIO] | None = None):
+    def __init__(
+        self,
+        raw: BinaryIO,
+        name: str,
+        reopen: Callable[[], BinaryIO] | None = None,
+        stored_bytes: int = MAX_MEMBER_BYTES,
+    ):
         super().__init__()
+        self._stored = stored_bytes
         self._raw = raw
         self._name = name
         self._reopen = reopen
@@ -104,7 +112,7 @@ class Gunzip(io.RawIOBase):
                 self._in = self._inflater.unconsumed_tail
             if out:
                 self.n_out += len(out)
-                check_size(self.n_in, self.n_out, self._name)
+                check_size(min(self.n_in, self._stored), self.n_out, self._name)
                 self._out, self._at = out, 0
                 return True
         return False

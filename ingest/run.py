@@ -19,7 +19,7 @@ from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError
 from .manifest import Manifest, source_manifest_name
 from .remarks import remember
 from .schema import MAX_RANK, Problem
-from .sources import Source, find_sources
+from .sources import Source, find_sources, sound
 from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
 from .warehouse import Warehouse, check_job_id, job_id_from
 from .workers import WorkerDied
@@ -142,7 +142,8 @@ def ingest(
             todo.append(candidate)
         else:
             reports[candidate.place] = _already_report(candidate, standing)
-    _check_clashes(folder, todo, present)
+    todo, refused = _without_clashes(folder, todo, present)
+    reports |= refused
     warehouse.remove_orphans(job)
     if todo:
         known: dict[str, Manifest | None] = {e.file: None for e in bad}
@@ -221,7 +222,7 @@ def _detected(
     problems: list[tuple[str, Problem]],
 ) -> tuple[list[_Candidate], dict[int, SourceReport]]:
     """The sources with a format; those named themselves without one have failed."""
-    named = {os.path.normpath(p) for p in given}
+    named = {os.path.normpath(sound(p)) for p in given}
     candidates: list[_Candidate] = []
     failed: dict[int, SourceReport] = {}
     for i, (source, known) in enumerate(sources):
@@ -262,24 +263,34 @@ def _already(
         return list(pool.map(standing, candidates))
 
 
-def _check_clashes(folder: Path, todo: list[_Candidate], present: list[Manifest]) -> None:
-    """Raises RankClash for two traces of a rank in one format, as far as told before parsing.
+def _without_clashes(
+    folder: Path, todo: list[_Candidate], present: list[Manifest]
+) -> tuple[list[_Candidate], dict[int, SourceReport]]:
+    """The sources to read, and those refused for another one's rank, as far as told by now.
 
-    They are two runs, or two windows of one, and half of each would make a job of neither. Other
-    clashes (a rank's Nsight report beside its Kineto trace, two dumps of a rank) leave the rest of
-    a folder as good as it was: the later source is refused alone, when it has been read.
+    Of two timelines of a rank in one format the larger is read: what is no more than the start of
+    one must not keep it out. Raises RankClash against what the job has already: that is another
+    run, and half of each would make a job of neither. What clashes otherwise (a rank's Nsight
+    report beside its Kineto trace, two dumps of a rank) is refused when it has been read.
     """
-    first: dict[tuple[str, int], Source] = {}
+    best: dict[tuple[str, int], _Candidate] = {}
+    refused: dict[int, SourceReport] = {}
     for c in todo:
         if c.rank is None or detect.clash_group(c.format) != "timeline":
             continue
         alike = [m for m in present if m.format == c.format]
         staging.check_clash(folder, c.source.name, c.format, [c.rank], alike)
-        other = first.setdefault((c.format, c.rank), c.source)
-        if other is not c.source and (
-            other.size_bytes != c.source.size_bytes or other.sha256 != c.source.sha256
+        other = best.setdefault((c.format, c.rank), c)
+        if other is c or (
+            other.source.size_bytes == c.source.size_bytes
+            and other.source.sha256 == c.source.sha256
         ):
-            raise staging.clash(folder, c.rank, c.source.name, other.name)
+            continue
+        if c.source.size_bytes > other.source.size_bytes:
+            best[(c.format, c.rank)], c, other = c, other, c
+        error = staging.clash(folder, c.rank or 0, c.source.name, other.source.name)
+        refused[c.place] = _failure(c.source, c.format, error)
+    return [c for c in todo if c.place not in refused], refused
 
 
 def _ingest_all(
@@ -393,7 +404,9 @@ def _commit(
     )
     try:
         if not staging.commit(folder, staged, result.moves, manifest, known):
-            report.status, report.rows, report.problems = "already", {}, []
+            standing = known.get(source_manifest_name(manifest.id)) or manifest
+            report.status, report.rows, report.ranks = "already", {}, standing.ranks
+            report.problems = _same_content(standing, sorted(set(manifest.ranks)))
     except staging.RankClash as e:
         report = _failure(source, manifest.format, e)
     finally:
@@ -409,16 +422,23 @@ def _already_report(candidate: _Candidate, standing: Manifest) -> SourceReport:
         standing.format,
         standing.ranks,
     )
-    if candidate.rank is not None and candidate.rank not in standing.ranks:
-        report.problems.append(
-            Problem(
-                "same_content",
-                f"its content is in the job already as rank {standing.ranks} ({standing.name}), "
-                f"so nothing was added for rank {candidate.rank}: is one of them a copy?",
-                rank=candidate.rank,
-            )
-        )
+    if candidate.rank is not None:
+        report.problems += _same_content(standing, [candidate.rank])
     return report
+
+
+def _same_content(standing: Manifest, ranks: list[int]) -> list[Problem]:
+    """A problem for each rank that a source claims whose content stands for others."""
+    return [
+        Problem(
+            "same_content",
+            f"its content is in the job already as rank {standing.ranks} ({standing.name}), "
+            f"so nothing was added for rank {rank}: is one of them a copy?",
+            rank=rank,
+        )
+        for rank in ranks
+        if rank not in standing.ranks
+    ]
 
 
 def _failure(

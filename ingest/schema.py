@@ -36,6 +36,15 @@ def event_id(rank: int, space: str, n: int) -> int:
     return (rank << 40) | _SPACE_BIT | place | (n & ((1 << _SPACE_SHIFT) - 1))
 
 
+def _array(values: Any, kind: pa.DataType) -> pa.Array:
+    """An array of the values; half characters, which strangers' texts may have, are replaced."""
+    try:
+        return pa.array(values, type=kind)
+    except UnicodeEncodeError:
+        sound = [v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in values]
+        return pa.array(sound, type=kind)
+
+
 class Column(NamedTuple):
     """One column: Arrow type, unit ("" where it has none) and one sentence of meaning."""
 
@@ -75,7 +84,7 @@ class Table(NamedTuple):
             if v is None:
                 v = pa.nulls(n, c.type)
             elif not isinstance(v, pa.Array):
-                v = pa.array(v, type=c.type)
+                v = _array(v, c.type)
             elif v.type != c.type:
                 v = v.cast(c.type)
             arrays.append(v)

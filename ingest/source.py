@@ -104,7 +104,9 @@ class Source:
         stored = self.open_stored()
         if not self.compressed:
             return stored
-        return cast(BinaryIO, Gunzip(stored, self.name, self.open_stored))
+        archive = getattr(self.open_stored, "archive", None)
+        on_disk = self.size_bytes if archive is None else min(self.size_bytes, archive.size_bytes)
+        return cast(BinaryIO, Gunzip(stored, self.name, self.open_stored, on_disk))
 
     def head(self, n: int = 65536) -> bytes:
         """The first `n` decompressed bytes (fewer where there are fewer)."""

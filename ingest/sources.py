@@ -129,12 +129,17 @@ def _sources_of_file(path: str, named: bool, on_problem: OnProblem) -> Iterator[
         on_problem(path, Problem("unusable", what, severity))
 
 
+def sound(path: str) -> str:
+    """A path as text that can be stored and printed: names on a disk need not be UTF-8."""
+    return path.encode("utf-8", "replace").decode()
+
+
 def _sources_in(path: str, size: int, magic: bytes, on_problem: OnProblem) -> Iterator[Source]:
     if magic in (ZIP, EMPTY_ZIP) and not is_torch_zip(path) and not is_npz(path):
         yield from zip_members(path, on_problem)
         return
     source = Source(
-        name=path,
+        name=sound(path),
         size_bytes=size,
         open_stored=LocalFile(path),
         mmap_path=None if magic[:2] == GZIP else Path(path),

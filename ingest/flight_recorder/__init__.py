@@ -41,7 +41,9 @@ def rank_of_name(name: str) -> int | None:
     """The number that a dump's name ends in (`..._rank_7`, `_dump_7.json`); None without one."""
     base = _ENDINGS.sub("", re.split(r"[/\\!]", name)[-1])
     found = _DIGITS.search(base)
-    return int(found.group()) if found else None
+    if found is None or base[: found.start()].endswith("_-"):
+        return None  # a negative number is no rank
+    return int(found.group())
 
 
 def peek_rank(source: Source) -> int | None:

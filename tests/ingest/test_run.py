@@ -197,15 +197,26 @@ def test_a_job_id_taken_from_the_path_that_exists_with_another_job(
     assert tree(warehouse.path) == before
 
 
-def test_clashing_ranks_in_one_call_write_nothing(tmp_path, traces, warehouse):
-    for name in "abc":
-        traces(tmp_path / "in" / f"{name}.fake", 1 if name == "a" else 2, rows=ord(name))
-    error = refused(warehouse, tmp_path / "in")
-    assert error.exit_code == 2
-    assert "rank 2" in str(error)
-    assert "b.fake" in str(error)
-    assert "c.fake" in str(error)
-    assert not warehouse.path.exists()
+def test_of_ranks_that_clash_in_one_call_the_larger_stays(tmp_path, traces, warehouse):
+    for name, rank, rows in (("a", 1, 9), ("b", 2, 9), ("c", 2, 10_000), ("d", 2, 8)):
+        traces(tmp_path / "in" / f"{name}.fake", rank, rows=rows)
+    report = ingest(warehouse, tmp_path / "in")
+    assert [(s.status, s.ranks) for s in report.sources] == [
+        ("new", [1]), ("refused", []), ("new", [2]), ("refused", []),
+    ]  # fmt: skip
+    assert report.exit_code == 1
+    told = str(report.sources[1].error)
+    assert "rank 2" in told
+    assert "b.fake" in told
+    assert "c.fake" in told
+
+
+def test_a_copy_under_another_rank_in_one_call_is_said(tmp_path, traces, warehouse):
+    traces(tmp_path / "in" / "5.fake", -1)
+    traces(tmp_path / "in" / "6.fake", -1)
+    report = ingest(warehouse, tmp_path / "in")
+    assert [(s.status, s.ranks) for s in report.sources] == [("new", [5]), ("already", [5])]
+    assert [(p.code, p.rank) for p in report.sources[1].problems] == [("same_content", 6)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
