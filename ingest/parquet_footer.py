@@ -5,26 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
     from .sources import Source
 
 MAGIC = b"PAR1"
 MAX_BYTES = 16 << 20
-AT_ONCE = 1 << 20
-FIRST_ROWS = 1024
-
-
-def rows_at_once(file: pq.ParquetFile, lists: list[str]) -> int:
-    """Rows to read at once, so that columns of lists have about a million values.
-
-    Judged by the first rows: what the file says of its chunks is not asked, as pyarrow ends the
-    process where that is damaged.
-    """
-    for batch in file.iter_batches(FIRST_ROWS, columns=lists) if lists else ():
-        values = max((len(c.flatten()) for c in batch.columns if hasattr(c, "flatten")), default=0)
-        return max(1, AT_ONCE // max(1, values // max(1, batch.num_rows)))
-    return AT_ONCE // 8
 
 
 def footer(source: Source) -> bytes:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..collect import Collector
 from ..errors import UnusableInput
-from ..parquet_footer import rows_at_once
+from ..parquet_in import TROUBLE, opened
 from .tally import MAX_EXPERTS, Routing, added
 
 if TYPE_CHECKING:
@@ -29,15 +28,13 @@ def rows_of(
     n_none = 0
     with source.as_file() as local:
         try:
-            with pq.ParquetFile(local) as file:
-                _check(file.schema_arrow, source.name)
-                for batch in file.iter_batches(
-                    rows_at_once(file, ["indices"]), columns=["indices", "scores"]
-                ):
+            with opened(local) as file:
+                _check(file.schema, source.name)
+                for batch in file.batches(["indices", "scores"]):
                     ids, weights, empty = _flat(batch)
                     n_none += empty
                     tokens, sums = _grown(tokens, sums, ids, weights, c.odd)
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as e:
+        except TROUBLE as e:
             told = f"Parquet that cannot be read to its end: {str(e)[:200]}"
             if not tokens.any():
                 raise UnusableInput(told, path=source.name) from e

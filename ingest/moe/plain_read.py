@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..errors import UnusableInput
 from ..gunzip import BLOCK, stream_defect
-from ..parquet_footer import MAGIC, rows_at_once
+from ..parquet_footer import MAGIC
 from ..values import printable
 from .plain import COLUMNS, header, is_plain
 
@@ -283,21 +283,20 @@ def _columns_of(rows: list[Row]) -> pl.DataFrame:
 
 
 def _parquet(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
-    import pyarrow.parquet as pq
+    from ..parquet_in import TROUBLE, opened
 
     with source.as_file() as local:
         try:
-            with pq.ParquetFile(local) as file:
-                names = file.schema_arrow.names
+            with opened(local) as file:
+                names = file.schema.names
                 if not is_plain(set(names)) or len(set(names)) < len(names):
                     told = "not the columns of a routing table: see docs/routing.md"
                     raise UnusableInput(told, path=source.name)
                 _tell_ignored(names, odd)
                 kept = [n for n in names if n in COLUMNS]
-                rows = rows_at_once(file, [n for n in kept if n in ("experts", "weights")])
-                for batch in file.iter_batches(rows, columns=kept):
+                for batch in file.batches(kept):
                     yield _typed(_frame(batch, odd), odd)
-        except (pa.ArrowException, OSError, ValueError, MemoryError) as e:
+        except TROUBLE as e:
             told = f"Parquet that cannot be read to its end: {str(e)[:160]}"
             odd("truncated", f"{told}; what came before is kept", "lost")
 

@@ -27,7 +27,9 @@ _GUARDS = {
     "WHEN 'real' THEN CASE WHEN abs({c}) < 4e18 AND CAST({c} AS INTEGER) = {c} "
     "THEN CAST({c} AS INTEGER) END END",
     REAL: "CASE WHEN typeof({c}) IN ('integer', 'real') THEN CAST({c} AS REAL) ELSE 9e999 END",
-    BYTES: "CASE WHEN typeof({c}) IN ('text', 'blob') THEN CAST({c} AS BLOB) ELSE x'' END",
+    # Of a text no more than any name or payload has.
+    BYTES: "CASE WHEN typeof({c}) IN ('text', 'blob') THEN substr(CAST({c} AS BLOB), 1, 4194304) "
+    "ELSE x'' END",
 }
 
 

@@ -6,7 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from retime.ingest.errors import UnusableInput
 from retime.ingest.moe import flame
-from retime.ingest.parquet_footer import AT_ONCE
+
+AT_ONCE = 1 << 20
 
 
 @pytest.fixture
