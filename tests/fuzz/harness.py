@@ -143,7 +143,8 @@ def _read_archive(source: Source) -> tuple[int, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "in" / "a"
         path.parent.mkdir()
-        path.write_bytes(source.head(1 << 30))
+        with source.open_stored() as stored:
+            path.write_bytes(stored.read())
         for found in find_sources([str(path)], lambda place, p: problems.append(p)):
             found.head(100)
             with found.open() as f:
