@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from . import schema
 from .joining import Joined
+from .joining.shifts import OWN
 from .matching.hosts import replace_column
 from .matching.participations import codes, ints, texts
 from .schema import Problem
@@ -18,8 +19,8 @@ def derived(transfers: pa.Table, joined: Joined, collectives: pa.Table) -> tuple
     """The rows given, same order, with `collective_id` and times on the clock of the rank.
 
     `collective_id` is filled from `event_id`, by what that participation is joined to; where
-    several collectives share it none is meant. Times of a process's own clock move to the rank's
-    where a shift is known, else (if the rank has another clock) they are null.
+    several collectives share it none is meant. Times on another clock than the rank's move to that
+    where a shift is known, else they are null.
     """
     if not transfers.num_rows:
         return transfers, []
@@ -56,28 +57,25 @@ def _looked_up(ids: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndar
 
 def _on_clocks(transfers: pa.Table, joined: Joined) -> tuple[pa.Table, list[Problem]]:
     clock, words = codes(transfers.column("clock"))
-    own = clock == (words.index("process") if "process" in words else -2)
     rank = ints(transfers, "rank")
-    of_process = np.isin(rank, np.array(sorted(joined.process_ranks), dtype=np.int64))
-    strange = own & ~of_process
-    strange &= np.isin(rank, np.array(sorted(joined.timed_ranks), dtype=np.int64))
+    source, sources = codes(transfers.column("source"))
+    own, strange = _own_clocks(rank, clock, source, sources, words, joined)
     if not strange.any():
         return transfers, []
-    source, sources = codes(transfers.column("source"))
     move = np.zeros(len(rank), dtype=np.int64)
     moved = np.zeros(len(rank), dtype=bool)
     for (r, kind), shift in joined.shifts.items():
         if kind in sources:
             mine = strange & (rank == r) & (source == sources.index(kind))
+            mine &= clock == (words.index(shift.word) if shift.word in words else -2)
             move[mine], moved[mine] = shift.offset_ns, True
     lost = strange & ~moved
     for name in ("start_ns", "end_ns"):
         there = transfers.column(name).is_valid().to_numpy() & ~lost
         values = pa.array(ints(transfers, name, 0) + move, mask=~there)
         transfers = replace_column(transfers, schema.TRANSFERS, name, values)
-    code = np.where(lost, -1, np.where(moved, len(words), clock))
-    values = texts(code, [*words, "host"])
-    transfers = replace_column(transfers, schema.TRANSFERS, "clock", values)
+    code = np.where(lost, -1, np.where(moved, own, clock))
+    transfers = replace_column(transfers, schema.TRANSFERS, "clock", texts(code, words))
     if not lost.any():
         return transfers, []
     return transfers, [
@@ -88,3 +86,29 @@ def _on_clocks(transfers: pa.Table, joined: Joined) -> tuple[pa.Table, list[Prob
             count=int(lost.sum()),
         )
     ]
+
+
+def _own_clocks(
+    rank: np.ndarray, clock: np.ndarray, source: np.ndarray, sources: list[str], words: list[str],
+    joined: Joined,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """The word of each row's rank (an index in `words`, which grows), and rows on another clock.
+
+    Rows of ranks without a clock are on none other; nor are those that name no clock.
+    """
+    place = {w: i for i, w in enumerate(words)}
+    ordered = sorted(joined.clocks)
+    word, kind = np.full(len(ordered) + 1, -1), np.full(len(ordered) + 1, -1)
+    for i, r in enumerate(ordered):
+        its = joined.clocks[r]
+        if its.word not in place:
+            place[its.word] = len(words)
+            words.append(its.word)
+        word[i] = place[its.word]
+        if its.kind is not None:
+            kind[i] = sources.index(its.kind) if its.kind in sources else len(sources)
+    at = np.searchsorted(np.array(ordered, dtype=np.int64), rank)
+    at = np.where(np.append(np.array(ordered, dtype=np.int64), -2)[at] == rank, at, len(ordered))
+    own = word[at]
+    other_process = (own == place.get(OWN, -2)) & (kind[at] >= 0) & (kind[at] != source)
+    return own, (own >= 0) & (clock >= 0) & ((own != clock) | other_process)

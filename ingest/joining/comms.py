@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import numpy as np
 import pyarrow as pa
 
 from .. import schema
 from ..matching.hosts import replace_column
-from ..matching.participations import codes, texts
+from ..matching.participations import codes, ints, texts
 from ..schema import Problem
 
 CUT_DIGITS = 14
@@ -17,6 +18,11 @@ CUT_DIGITS = 14
 
 _CUT = re.compile(r"nccl-([0-9a-f]{1,14})\*")
 _WHOLE = re.compile(r"nccl-([0-9a-f]{16})")
+
+
+def is_cut(text: str) -> bool:
+    """Whether a communicator's name is the beginning of one."""
+    return _CUT.fullmatch(text) is not None
 
 
 def whole_names(said: Iterable[str | None], sizes: dict[str, set[int]]) -> dict[str, str]:
@@ -50,10 +56,13 @@ def sizes_of(*tables: tuple[pa.Table, str]) -> dict[str, set[int]]:
     """Sizes that rows (table, name of its column) say of each communicator."""
     out: dict[str, set[int]] = {}
     for table, column in tables:
-        pairs = table.select(["comm", column]).group_by(["comm", column]).aggregate([])
-        for comm, size in zip(pairs["comm"].to_pylist(), pairs[column].to_pylist(), strict=True):
-            if comm is not None and size is not None:
-                out.setdefault(comm, set()).add(size)
+        code, words = codes(table.column("comm"))
+        there = (code >= 0) & table.column(column).is_valid().to_numpy()
+        size = ints(table, column)[there]
+        # a 32-bit size and a code side by side: one sort
+        pairs = np.unique((code[there] << 32) + size + (1 << 31))
+        for comm, low in zip((pairs >> 32).tolist(), (pairs & 0xFFFFFFFF).tolist(), strict=True):
+            out.setdefault(words[comm], set()).add(low - (1 << 31))
     return out
 
 

@@ -55,12 +55,13 @@ class Channel(NamedTuple):
 def channels(view: View, a: Lane, b: Lane, offset_ns: int | None) -> list[Channel]:
     """Evidence that both lanes have, the surest first."""
     out = []
-    own = view.process[a.rows].any() or view.process[b.rows].any()
-    constant = offset_ns if own else 0
+    clocks = np.unique(view.clock[np.concatenate([a.rows, b.rows])])
+    one = len(clocks) == 1 and not view.process[a.rows[0]]
+    constant = 0 if one else offset_ns
     for moment, there, fixed, few in (
         (view.end, view.timed, constant, FEW_MOMENTS),
         (view.start, view.timed, constant, FEW_MOMENTS),
-        (view.enqueued, view.enqueued >= 0, 0, FEW_KNOWN),
+        (view.enqueued, (view.enqueued >= 0) & one, 0, FEW_KNOWN),
     ):
         first, second = int(moment[a.rows[0]]), int(moment[b.rows[0]])
         out.append(

@@ -6,13 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..matching.participations import code, runs
+from ..matching import sequences
+from ..matching.participations import NUMBERED_BY, code, runs
 from .rows import Groups, View, by_function, compatible
 
-COUNTED_ALIKE = frozenset({"profiler", "inspector", "nsys"})
-"""Sources whose numbers are the communication library's own, which counts each operation."""
-NOT_COUNTED = frozenset({"recorded", "nccl-log", "chakra"})
-"""Sources whose numbers are nobody else's."""
 FEW_WRONG = 0.1
 """Ids of one run contradict each other less often than this; two runs' nearly always."""
 
@@ -33,11 +30,12 @@ def by_number(view: View, groups: Groups, first: int, second: int) -> list[Odd]:
     they count something else, or from another start.
     """
     kinds = (view.kinds[first], view.kinds[second])
-    if NOT_COUNTED.intersection(kinds):
+    counters = [NUMBERED_BY.get(kind, 0) for kind in kinds]
+    if counters[0] != counters[1]:
         return []
     each = by_function(view)
     use = (view.comm >= 0) & (view.seq >= 0) & ~view.many
-    use &= ~each | (COUNTED_ALIKE.issuperset(kinds))
+    use &= ~each | (view.mask != sequences.ANY_OP)
     op = np.where(each, view.op, -1)
     a, b = _unique_pairs(view, use, first, second, (view.comm, op, view.seq, view.p2p))
     good = compatible(view, a, b)

@@ -16,24 +16,15 @@ import pyarrow as pa
 
 from .. import schema
 from ..matching.hosts import replace_column
-from ..matching.participations import codes, ints, texts, timed_rows
+from ..matching.participations import codes, ints, timed_rows
 from ..schema import Problem
 from . import comms as joining_comms
 from .exact import Odd, by_function_id, by_number
 from .merge import Merged, merge
 from .order import by_order
-from .rows import TIMELINES, Groups, View, read
+from .rows import Groups, View, read
+from .shifts import RankClock, Shift, clocks_of, on_clocks, shifts_of
 from .whole import by_window
-
-FEW = 3
-"""Joined rows that a shift of clocks takes at least."""
-
-
-class Shift(NamedTuple):
-    """What takes a process's own clock to that of its rank, and the spread of what told it."""
-
-    offset_ns: int
-    spread_ns: int
 
 
 class Joined(NamedTuple):
@@ -48,9 +39,8 @@ class Joined(NamedTuple):
     """the event ids of those"""
     shifts: dict[tuple[int, str], Shift]
     """by rank and kind of source"""
-    timed_ranks: set[int]
-    process_ranks: set[int]
-    """ranks whose own clock is that of a process"""
+    clocks: dict[int, RankClock]
+    """by rank, of those that have one"""
     problems: list[Problem]
 
 
@@ -60,27 +50,28 @@ def join(collectives: pa.Table, ranks: pa.Table, comms: pa.Table) -> Joined:
     Pure: what is joined depends on the rows, not on their order. Rows keep their order; those of a
     participation become that of the source with the best time, with `source` naming all of them.
     """
-    names = joining_comms.whole_names(
-        [*codes(comms.column("comm"))[1], *codes(collectives.column("comm"))[1]],
-        joining_comms.sizes_of((comms, "size"), (collectives, "group_size")),
-    )
+    said = [w for t in (comms, collectives) for w in t.column("comm").unique().to_pylist() if w]
+    names: dict[str, str] = {}
+    if any(joining_comms.is_cut(text) for text in said):
+        sizes = joining_comms.sizes_of((comms, "size"), (collectives, "group_size"))
+        names = joining_comms.whole_names(said, sizes)
     collectives = joining_comms.renamed(collectives, schema.COLLECTIVES, names)
     comms = joining_comms.renamed(comms, schema.COMMS, names)
     comms, problems = joining_comms.assembled(comms)
-    view = read(collectives)
+    clocks = clocks_of(collectives, ranks)
+    view = read(collectives, clocks)
     groups = Groups(view)
     odd, reasons = _join(view, groups)
-    clock = dict(zip(ranks["rank"].to_pylist(), ranks["clock"].to_pylist(), strict=True))
-    of_process = {r for r, c in clock.items() if c == "process"}
-    shifts = _shifts(view, groups, of_process)
+    shifts = shifts_of(view, groups, clocks.words)
     problems += _told(view, groups, odd, reasons)
-    collectives, told = _on_clocks(collectives, shifts, of_process)
+    collectives, clocks, told = on_clocks(collectives, clocks, shifts)
     problems += told
-    view = view._replace(timed=timed_rows(collectives)[view.at])
+    view = view._replace(timed=timed_rows(collectives)[view.at], clock=clocks.clock[view.at])
     merged = merge(collectives, view, groups)
+    problems += merged.problems
     return Joined(
-        _shared_numbers(merged), comms, ranks, merged.gone, merged.stands, shifts,
-        {r for r, c in clock.items() if c not in (None, "none")}, of_process, problems,
+        _shared_numbers(merged), comms, ranks, merged.gone, merged.stands, shifts, clocks.ranks,
+        problems,
     )  # fmt: skip
 
 
@@ -101,93 +92,6 @@ def _join(view: View, groups: Groups) -> tuple[list[Odd], Counter]:
             for reason, n in tried.items():
                 reasons[(rank, first, second, reason)] += n
     return odd, reasons
-
-
-def _shifts(view: View, groups: Groups, of_process: set[int]) -> dict[tuple[int, str], Shift]:
-    """Shifts of processes' own clocks, from rows joined to one of the rank's timeline.
-
-    From starts or ends, whichever differ by the more constant amount.
-    """
-    out = {}
-    own = np.flatnonzero(view.process & view.timed)
-    if not len(own):
-        return out
-    line = np.full(len(own), -1, dtype=np.int64)
-    for k, kind in enumerate(view.kinds):
-        if kind in TIMELINES:
-            mate = groups.partner(k)[own]
-            good = (mate >= 0) & (line < 0)
-            good[good] = view.timed[mate[good]] & ~view.process[mate[good]]
-            line[good] = mate[good]
-    own, line = own[line >= 0], line[line >= 0]
-    for rank, kind in np.unique(np.stack([view.rank[own], view.kind[own]], 1), axis=0).tolist():
-        mine = (view.rank[own] == rank) & (view.kind[own] == kind)
-        if mine.sum() < FEW or rank in of_process:
-            continue
-        best = None
-        for moment in (view.end, view.start):
-            gap = moment[line[mine]] - moment[own[mine]]
-            middle = int(np.sort(gap)[(len(gap) - 1) // 2])
-            spread = int(np.sort(np.abs(gap - middle))[(len(gap) - 1) // 2])
-            if best is None or spread < best.spread_ns:
-                best = Shift(middle, spread)
-        assert best is not None
-        out[(rank, view.kinds[kind])] = best
-    return out
-
-
-def _on_clocks(
-    table: pa.Table, shifts: dict[tuple[int, str], Shift], of_process: set[int]
-) -> tuple[pa.Table, list[Problem]]:
-    """The rows with times on the clock of their rank, or without where nothing ties the two."""
-    clock, words = codes(table.column("clock"))
-    own = clock == (words.index("process") if "process" in words else -2)
-    host = clock == (words.index("host") if "host" in words else -2)
-    rank = ints(table, "rank")
-    on_own = np.isin(rank, np.array(sorted(of_process), dtype=np.int64))
-    strange = (own & ~on_own) | (host & on_own)
-    strange &= table.column("start_ns").is_valid().to_numpy()
-    if not strange.any():
-        return table, []
-    source, sources = codes(table.column("source"))
-    move, moved = np.zeros(len(rank), dtype=np.int64), np.zeros(len(rank), dtype=bool)
-    problems = []
-    for (r, kind), shift in sorted(shifts.items()):
-        mine = strange & own & (rank == r) & (source == sources.index(kind))
-        move[mine], moved[mine] = shift.offset_ns, True
-    spread = max((s.spread_ns for s in shifts.values()), default=0)
-    if moved.any():
-        problems.append(
-            Problem(
-                "clock_shifted",
-                "operations timed on a clock of their process's own are put on the clock of their "
-                "rank by those that both sources timed; these differ from the shift by "
-                f"{spread} ns in the median, at most over ranks",
-                "info",
-                int(moved.sum()),
-            )
-        )
-    lost = strange & ~moved
-    if lost.any():
-        problems.append(
-            Problem(
-                "clock_unknown",
-                "operations are timed on another clock than the timeline of their rank, and "
-                f"nothing ties the two (rank {int(rank[lost].min())}): they are kept without times",
-                count=int(lost.sum()),
-            )
-        )
-    for name in ("start_ns", "end_ns"):
-        old = table.column(name).cast(pa.int64())
-        there = old.is_valid().to_numpy() & ~lost
-        new = old.fill_null(0).to_numpy() + move
-        table = replace_column(table, schema.COLLECTIVES, name, pa.array(new, mask=~there))
-    for name, value in (("clock", "host"), ("timing", None)):
-        code, words = codes(table.column(name))
-        code = np.where(moved & (value is not None), len(words), code)
-        values = texts(np.where(lost, -1, code), [*words, "host"])
-        table = replace_column(table, schema.COLLECTIVES, name, values)
-    return table, problems
 
 
 def _shared_numbers(merged: Merged) -> pa.Table:

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from .. import schema
-from ..matching.participations import ints
+from ..matching.participations import COUNTS_BY_FUNCTION, ints, numbered_by
+from ..schema import Problem
 from .rows import TIMELINES, Groups, View
 
 TIME = ("start_ns", "end_ns", "timing", "clock")
@@ -25,6 +26,7 @@ class Merged(NamedTuple):
     """the event ids of the rows that they are part of"""
     lent: np.ndarray
     """bool[rows]: the number is not from the source that the row's time is from"""
+    problems: list[Problem]
 
 
 def merge(table: pa.Table, view: View, groups: Groups) -> Merged:
@@ -37,7 +39,7 @@ def merge(table: pa.Table, view: View, groups: Groups) -> Merged:
     roots = np.unique(groups.root[(groups.member[groups.root] >= 0).sum(1) > 1])
     if not len(roots):
         none = np.empty(0, np.int64)
-        return Merged(table, none, none, np.zeros(table.num_rows, dtype=bool))
+        return Merged(table, none, none, np.zeros(table.num_rows, dtype=bool), [])
     member = groups.member[roots]
     first = _first(member, _polled(table, view), view)
     rows = view.at[np.maximum(member, 0)]
@@ -61,7 +63,8 @@ def merge(table: pa.Table, view: View, groups: Groups) -> Merged:
     lent = np.zeros(table.num_rows, dtype=bool)
     lent[keep] = ints(table, "seq")[keep] < 0
     lent = lent[stays] & (ints(merged, "seq") >= 0)
-    return Merged(merged, gone[moved], now[moved], lent)
+    problems = _without_moment(table, rows, out["enqueued_ns"], keep)
+    return Merged(merged, gone[moved], now[moved], lent, problems)
 
 
 def _polled(table: pa.Table, view: View) -> np.ndarray:
@@ -105,8 +108,12 @@ def _taken(
         if name == "seq":
             mine = comm[here, chosen]
             known &= (comm == mine[:, None]) & (mine >= 0)[:, None]
+            known &= _counting(there, mine, view)
         else:
             known &= comm >= 0
+    if name == "enqueued_ns":
+        clock = view.clock[np.maximum(member, 0)]
+        known &= clock == clock[here, first][:, None]
     if name == "dtype":
         known &= view.dtype[np.maximum(member, 0)] >= 0
     if name in ("in_splits", "out_splits"):
@@ -114,6 +121,40 @@ def _taken(
         most = np.where(known, length[np.maximum(rows, 0)], -1)
         known &= most == most.max(1, keepdims=True)
     return np.where(known.any(1), rows[here, _choose(known, first)], -1)
+
+
+def _counting(there: np.ndarray, comm: np.ndarray, view: View) -> np.ndarray:
+    """bool[participations, kinds]: those whose numbers the joined row's are held to be."""
+    native = np.array([c.startswith(COUNTS_BY_FUNCTION) for c in view.comms] + [False])[comm]
+    patterns, which = np.unique(
+        np.concatenate([there, native[:, None]], axis=1), axis=0, return_inverse=True
+    )
+    who = [
+        numbered_by("+".join(k for k, t in zip(view.kinds, kinds, strict=True) if t), by_function)
+        for *kinds, by_function in patterns.tolist()
+    ]
+    of_kind = np.array([numbered_by(k, False) for k in view.kinds])
+    return of_kind[None, :] == np.array(who)[which.reshape(-1)][:, None]
+
+
+def _without_moment(
+    table: pa.Table, rows: np.ndarray, now: pa.Array, keep: np.ndarray
+) -> list[Problem]:
+    """Tells of moments of enqueueing that are left out: on another clock than the row's times."""
+    there = table.column("enqueued_ns").is_valid().to_numpy()
+    said = ((rows >= 0) & there[np.maximum(rows, 0)]).any(1)
+    gone = int((said & ~np.asarray(now.is_valid())[keep]).sum())
+    if not gone:
+        return []
+    return [
+        Problem(
+            "enqueued_clock_unknown",
+            "one source says when operations were enqueued, and another when they ran, on clocks "
+            "that nothing ties: the first is left out",
+            "info",
+            gone,
+        )
+    ]
 
 
 def _choose(known: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -142,8 +183,8 @@ def _sources(
         names.append("+".join([view.kinds[lead], *others]))
     old = column.cast(pa.string()).combine_chunks().dictionary_encode()
     words = old.dictionary.to_pylist()
-    index = old.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    index = old.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
     index[keep] = len(words) + which.reshape(-1)
     return pa.DictionaryArray.from_arrays(
-        pa.array(index.astype(np.int32)), pa.array(words + names, pa.string())
+        pa.array(index.astype(np.int32), mask=index < 0), pa.array(words + names, pa.string())
     )

@@ -22,9 +22,12 @@ MOST_SPAN = 50_000_000
 
 
 class Pair(NamedTuple):
+    """Two communicators that may be one, and their operations that may be."""
+
     first: int
+    """communicator of the first kind"""
     second: int
-    """communicators"""
+    """communicator of the second kind"""
     lanes: list[tuple[Lane, Lane]]
 
 

@@ -34,10 +34,15 @@ def one_a_rank(
     timeline's, else one with times of a process's own clock (that of the operations it timed),
     else another with times. The clock is `none` where neither a timeline nor a participation (of
     `timed` ranks) has times. `source` names all.
+    A row without a rank is left out.
     """
     by_rank: dict[int, list[tuple]] = {}
     lines: Counter[int] = Counter()
+    nameless = 0
     for row, format in zip(ranks.to_pylist(), formats, strict=True):
+        if row["rank"] is None:
+            nameless += 1
+            continue
         if row["clock"] is None and row["start_ns"] is not None:
             row["clock"] = "recorded" if format == "recorded" else "host"
         timeline = format not in FORMATS or FORMATS[format].holds == "timeline"
@@ -65,6 +70,10 @@ def one_a_rank(
             count=sum(spare.values()),
         )
     ] if spare else []  # fmt: skip
+    if nameless:
+        problems.append(
+            Problem("rank_missing", "a source describes a rank without its number", count=nameless)
+        )
     problems += [
         Problem(
             "rank_sources_differ",

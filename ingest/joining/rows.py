@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +11,16 @@ from .. import classify
 from ..matching import sequences
 from ..matching.participations import (
     COUNTS_BY_FUNCTION,
+    NUMBERED_BY,
     P2P_OPS,
     _whole_size,
     codes,
     ints,
     timed_rows,
 )
+
+if TYPE_CHECKING:
+    from .shifts import RowClocks
 
 KINDS = (
     "kineto", "nsys", "rocprof", "ascend", "recorded", "profiler", "inspector", "flight-recorder",
@@ -61,6 +65,10 @@ class View(NamedTuple):
     group_size: np.ndarray
     peer: np.ndarray
     timed: np.ndarray
+    clock: np.ndarray
+    """of the row's times, as a code: what has the same can be compared"""
+    own: np.ndarray
+    """the clock of the row's rank"""
     process: np.ndarray
     """times count from a zero of the process's own"""
     start: np.ndarray
@@ -71,6 +79,8 @@ class View(NamedTuple):
     """record function"""
     event: np.ndarray
     step: np.ndarray
+    counter: np.ndarray
+    """who counts, see `NUMBERED_BY`"""
     many: np.ndarray
     """several operations that share a kernel: their sizes are summed"""
 
@@ -82,15 +92,16 @@ class View(NamedTuple):
         )
 
 
-def read(table: pa.Table) -> View:
-    """The rows of ranks that more than one kind of source describes."""
+def read(table: pa.Table, clocks: RowClocks) -> View:
+    """The rows of ranks that more than one kind of source describes, of known kinds and ranks."""
     source, names = codes(table.column("source"))
     order_of = sorted(names, key=lambda k: (KINDS.index(k) if k in KINDS else len(KINDS), k))
     place = np.array([order_of.index(n) for n in names] + [len(names)], dtype=np.int64)
     rank, kind = ints(table, "rank"), place[source]
-    pairs = np.unique(np.stack([rank, kind], 1), axis=0) if len(rank) else np.empty((0, 2), int)
+    told = (source >= 0) & (rank >= 0)
+    pairs = np.unique(np.stack([rank[told], kind[told]], 1), axis=0)
     ranks, count = np.unique(pairs[:, 0], return_counts=True)
-    at = np.flatnonzero(np.isin(rank, ranks[count > 1]))
+    at = np.flatnonzero(told & np.isin(rank, ranks[count > 1]))
     table, rank, kind = table.take(pa.array(at)), rank[at], kind[at]
     comm, comms = codes(table.column("comm"))
     op, ops = codes(table.column("op"))
@@ -99,17 +110,18 @@ def read(table: pa.Table) -> View:
     end = np.where(timed, np.maximum(start, ints(table, "end_ns", 0)), 0)
     is_p2p = np.array([o in P2P_OPS for o in ops] + [False])
     masks = np.array([sequences.op_mask(o) for o in ops] + [sequences.ANY_OP], np.int64)
-    clock, clocks = codes(table.column("clock"))
     size_in, size_out = ints(table, "in_bytes"), ints(table, "out_bytes")
     group_size, peer = ints(table, "group_size"), ints(table, "peer")
     event, seq = ints(table, "event_id"), ints(table, "seq")
     order = np.lexsort((peer, size_out, size_in, op, comm, seq, event, start, ~timed, kind, rank))
+    counter = np.array([NUMBERED_BY.get(k, 0) for k in order_of] + [0], dtype=np.int64)
     whole = _whole_size(ops, op, size_in, size_out, group_size, is_p2p[op])
     columns = (
         rank, kind, comm, seq, op, masks[op], is_p2p[op], _dtypes(table), whole, size_in, size_out,
-        group_size, peer, timed, clock == (clocks.index("process") if "process" in clocks else -2),
+        group_size, peer, timed, clocks.clock[at], clocks.own[at], clocks.of_process()[at],
         start, end, ints(table, "exec_ns"), ints(table, "enqueued_ns"),
-        ints(table, "record_function"), event, ints(table, "step"), ints(table, "coalesced") > 1,
+        ints(table, "record_function"), event, ints(table, "step"), counter[kind],
+        ints(table, "coalesced") > 1,
     )  # fmt: skip
     return View(at[order], order_of, comms, *(c[order] for c in columns))
 
@@ -130,9 +142,12 @@ def _dtypes(table: pa.Table) -> np.ndarray:
 
 
 def by_function(view: View) -> np.ndarray:
-    """bool[rows]: the sequence number counts each operation of the communicator for itself."""
+    """bool[rows]: the sequence number counts each operation of the communicator for itself.
+
+    nsys has ids of its own: whatever they count, it is no operation's place among its like.
+    """
     which = np.array([c.startswith(COUNTS_BY_FUNCTION) for c in view.comms] + [False])
-    return which[view.comm]
+    return which[view.comm] & (view.counter != NUMBERED_BY["nsys"])
 
 
 def compatible(view: View, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -158,7 +173,8 @@ def compatible(view: View, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def _timely(view: View, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Not enqueued (a) after it ended (b), nor in another run, where one clock says both."""
-    both = (view.enqueued[a] >= 0) & view.timed[b] & ~view.process[b] & (view.end[b] > STALE_NS)
+    both = (view.enqueued[a] >= 0) & view.timed[b] & (view.end[b] > STALE_NS)
+    both &= (view.clock[a] == view.clock[b]) & ~view.process[b]
     late = view.enqueued[a] > view.end[b] + SENT_LATE_NS
     stale = view.end[b] - view.enqueued[a] > STALE_NS
     return ~(both & (late | stale))

@@ -27,17 +27,30 @@ def merge(comms: pa.Table) -> tuple[dict[str, dict], Comms]:
             if into[key] is None or (key in ("dim", "dim_source") and into["dim"] == "unknown"):
                 into[key] = value
     texts = sorted(merged)
-    members = [
-        tuple(sorted(merged[t]["ranks"])) if merged[t]["ranks"] is not None else None for t in texts
-    ]
+    members = [_members(merged[t]["ranks"]) for t in texts]
     size = np.array(
         [
-            len(m) if m is not None else (merged[t]["size"] if merged[t]["size"] else -1)
+            len(m) if m is not None else max(merged[t]["size"] or -1, -1)
             for t, m in zip(texts, members, strict=True)
         ],
         dtype=np.int64,
     )
     return merged, Comms(texts, members, size)
+
+
+def _members(ranks: list[int | None] | None) -> tuple[int, ...] | None:
+    """Members in order of rank; None where a place has none, or one has two: nobody knows then."""
+    if ranks is None or len(set(ranks)) < len(ranks):
+        return None
+    known = [r for r in ranks if r is not None]
+    return tuple(sorted(known)) if len(known) == len(ranks) else None
+
+
+def extended(known: Comms) -> Comms:
+    """With nothing known of the names that came after those that `merge` gave."""
+    more = len(known.names) - len(known.members)
+    size = np.append(known.size, np.full(more, -1, dtype=np.int64))
+    return Comms(known.names, [*known.members, *([None] * more)], size)
 
 
 def world_size(ranks: pa.Table) -> int | None:
@@ -143,7 +156,8 @@ def comms_table(
             continue
         members = known.members[code]
         if row["dim"] in (None, "unknown"):
-            whole = world is not None and members == tuple(range(world))
+            whole = members is not None and world is not None and 0 < world == len(members)
+            whole = whole and members == tuple(range(len(members or ())))
             row = row | {
                 "dim": "world" if whole else "unknown",
                 "dim_source": "members" if whole else "none",

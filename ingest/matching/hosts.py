@@ -7,6 +7,9 @@ import pyarrow as pa
 
 from .. import schema
 
+EPOCH = (None, "host", "recorded", "none")
+"""Words of `clock` that mean the host's time of day, as far as anybody knows."""
+
 
 def place(ranks: pa.Table) -> pa.Table:
     """The `ranks` table with host, host_source and local_rank filled, same rows and order.
@@ -18,7 +21,7 @@ def place(ranks: pa.Table) -> pa.Table:
     inferred has a null host and host_source `unknown`: such a rank is on a clock of its own.
     """
     host = ranks.column("host").to_pylist()
-    rank = ranks.column("rank").to_numpy(zero_copy_only=False)
+    rank = _ints(ranks, "rank")
     device = _ints(ranks, "device")
     local = _ints(ranks, "local_rank")
     source = ["recorded" if h is not None else "unknown" for h in host]
@@ -42,21 +45,24 @@ def place(ranks: pa.Table) -> pa.Table:
 
 
 def clock_domains(ranks: pa.Table) -> np.ndarray:
-    """A small integer a row of `ranks`: equal for ranks of one host, own for a rank without one.
+    """A small integer a row of `ranks`: equal for ranks of one clock, that of their host.
 
-    A rank whose times count from a zero of its own has its own, too. Numbered by the lowest rank
-    in each, ranks without times after all others, so that domain 0 holds the lowest rank with any.
+    A rank without a host has its own, and so has one whose times count from a zero of its process.
+    What counts from another zero than the host's epoch (since it started) is another clock of that
+    host. Numbered by the lowest rank in each, ranks without times after all others, so that domain
+    0 holds the lowest rank with any.
     """
     host = ranks.column("host").to_pylist()
     clock = ranks.column("clock").to_pylist()
-    rank = ranks.column("rank").to_numpy(zero_copy_only=False).tolist()
+    rank = ranks.column("rank").to_pylist()
     keys = [
-        h if h is not None and c != "process" else ("", r)
+        (c if c not in EPOCH else "", r if h is None or c == "process" else h)
         for h, c, r in zip(host, clock, rank, strict=True)
     ]
     codes: dict[object, int] = {}
     untimed = np.array([c == "none" for c in clock], dtype=bool)
-    for i in np.lexsort((rank, untimed)).tolist():
+    number = np.array([-1 if r is None else r for r in rank], dtype=np.int64)
+    for i in np.lexsort((number, untimed)).tolist():
         codes.setdefault(keys[i], len(codes))
     return np.array([codes[k] for k in keys], dtype=np.int64)
 

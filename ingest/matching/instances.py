@@ -202,6 +202,6 @@ def identities(rows: Rows, state: Instances, known: Comms) -> np.ndarray:
         by_function = ~rows.p2p & np.isin(rows.comm, rows.by_function)
         sends = np.where(by_function, 3 + (rows.mask & 0xFFFF), sends)
         again = occurrence(lane, rows.seq, rows.rank, rows.peer, rows.mask, rows.p2p)
-        number = _hash(np.full(n, 2), comm, rows.seq, source, target, sends, again)
+        number = _hash(2 + (rows.counter << 8), comm, rows.seq, source, target, sends, again)
         out[at] = np.where(np.repeat(exact, count), np.repeat(number[at[first]], count), out[at])
     return out

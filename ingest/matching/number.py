@@ -11,9 +11,10 @@ from .participations import Rows, code, occurrence
 def by_number(rows: Rows, state: Instances) -> None:
     """Instances by (lane, seq); rows that disagree on op, dtype or size are set apart.
 
-    The lane is the communicator, and its operation where the source counts each for itself.
+    The lane is the communicator and who counts on it, and the operation where each is counted for
+    itself.
     """
-    index = np.flatnonzero((rows.comm >= 0) & (rows.seq >= 0) & ~rows.p2p & ~rows.loose)
+    index = np.flatnonzero(rows.counted)
     if len(index) == 0:
         return
     lane, seq, rank = rows.lane[index], rows.seq[index], rows.rank[index]
@@ -32,6 +33,7 @@ def _fill_numbers(rows: Rows, state: Instances) -> None:
     """
     lane = rows.lane
     can = (rows.comm >= 0) & ~rows.p2p & ~rows.loose & rows.timed
+    can &= rows.counted | (rows.seq < 0)
     numbered = np.unique(lane[(rows.seq >= 0) & can])
     index = np.flatnonzero(can & np.isin(lane, numbered))
     lack = rows.seq[index] < 0

@@ -68,6 +68,8 @@ def _pairs_by_number(
     done = np.zeros(n, dtype=bool)
     numbered = rows.seq[index] >= 0
     whole = np.bincount(pair[~numbered], minlength=n) == 0
+    counters = np.unique(np.stack([pair, rows.counter[index]], 1), axis=0)[:, 0]
+    whole &= np.bincount(counters, minlength=n) < 2
     use = np.flatnonzero(numbered & whole[pair])
     if len(use) == 0:
         return done

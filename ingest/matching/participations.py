@@ -15,6 +15,10 @@ BARRIER_OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barr
 """Operations in which nobody can end before everybody has started."""
 COUNTS_BY_FUNCTION = "nccl-"
 """How the names of communicators begin whose sequence numbers count each operation for itself."""
+NUMBERED_BY = {"profiler": 1, "inspector": 1, "nsys": 2, "nccl-log": 3, "recorded": 4, "chakra": 5}
+"""Who counts, by kind of source; the others have the framework's numbers (0). The library counts
+what it launches, a log's lines are counted as they come, and nsys has ids of its own: numbers of
+two of these say nothing of each other."""
 P2P_OPS = ("send", "recv", "send_recv")
 """Operations between a rank and its `peer`; without one nobody can say with whom."""
 
@@ -54,13 +58,25 @@ class Rows(NamedTuple):
     """with a start and an end that tell when it ran: the others match by number only"""
     by_function: np.ndarray
     """codes of communicators whose numbers count each operation for itself"""
+    counter: np.ndarray
+    """who counts, see `NUMBERED_BY`"""
 
     @property
     def lane(self) -> np.ndarray:
-        """What the numbers of each row count on: its communicator, or an operation of that."""
-        each = 1 + int(self.op.max(initial=0))
-        own = (1 << 32) + self.comm * each + self.op
-        return np.where(np.isin(self.comm, self.by_function), own, self.comm)
+        """What the numbers of each row count on: its communicator, or an operation of that.
+
+        What two count (see `NUMBERED_BY`) are two.
+        """
+        each = 2 + int(self.op.max(initial=-1))
+        op = np.where(np.isin(self.comm, self.by_function), 1 + self.op, each)
+        who = 1 + max(NUMBERED_BY.values())
+        return (self.comm * (each + 1) + op) * who + self.counter
+
+    @property
+    def counted(self) -> np.ndarray:
+        """bool[rows]: has a number, and it is known what that counts on."""
+        vague = (self.mask == sequences.ANY_OP) & np.isin(self.comm, self.by_function)
+        return (self.comm >= 0) & (self.seq >= 0) & ~self.p2p & ~self.loose & ~vague
 
     def sequence(self, index: np.ndarray, clocks: clock.Clocks | None = None) -> Sequence:
         """The operations at `index`; on the common clock if `clocks` are given."""
@@ -80,6 +96,16 @@ class Comms(NamedTuple):
     members: list[tuple[int, ...] | None]
     size: np.ndarray
     """int64, -1 not known"""
+
+
+def numbered_by(source: str | None, by_function: bool) -> int:
+    """Who counts the operations of rows of a source (kinds that are joined: a+b), `NUMBERED_BY`.
+
+    On a communicator of the library the first that is not the framework, on others the framework
+    where it is among them.
+    """
+    parts = {NUMBERED_BY.get(kind, 0) for kind in (source or "").split("+")}
+    return min(parts - {0}, default=0) if by_function else min(parts)
 
 
 def codes(column: pa.ChunkedArray, names: list[str] | None = None) -> tuple[np.ndarray, list[str]]:
@@ -125,9 +151,14 @@ def ints(table: pa.Table, name: str, null: int = -1) -> np.ndarray:
 def read(
     table: pa.Table, ranks: pa.Table, domains: np.ndarray, comm_names: list[str]
 ) -> tuple[np.ndarray, Rows]:
-    """The canonical order (row of the table for each sorted row) and the sorted arrays."""
+    """The canonical order (row of the table for each sorted row) and the sorted arrays.
+
+    `comm_names` gets the names that only rows know. Rows of a rank that is not in `ranks` have no
+    times: nobody says on which clock. Rows of no rank are loose.
+    """
     rank = ints(table, "rank")
-    timed = timed_rows(table)
+    of_ranks = ints(ranks, "rank")
+    timed = timed_rows(table) & np.isin(rank, of_ranks)
     start = np.where(timed, ints(table, "start_ns", 0), 0)
     end = np.where(timed, ints(table, "end_ns", 0), 0)
     seq, event = ints(table, "seq"), ints(table, "event_id")
@@ -149,25 +180,26 @@ def read(
     # operations in it, it is a group of sends and receives: those number each rank for itself.
     is_group = np.array([o == "send_recv" for o in ops] + [False])[op]
     coalesced = ints(table, "coalesced")
-    p2p = is_p2p[op] & (peer >= 0)
+    p2p = is_p2p[op] & (peer >= 0) & (rank >= 0)
     bare = is_group & ~p2p & (seq < 0) & (coalesced < 0)
-    loose = is_p2p[op] & ~p2p & ~bare
+    loose = (is_p2p[op] & ~p2p & ~bare) | (rank < 0)
     if "unknown" in dtypes:
         dtype = np.where(dtype == dtypes.index("unknown"), -1, dtype)
-    by_rank = np.argsort(ranks.column("rank").to_numpy(zero_copy_only=False), kind="stable")
-    sorted_ranks = ranks.column("rank").to_numpy(zero_copy_only=False)[by_rank]
+    by_rank = np.argsort(of_ranks, kind="stable")
+    sorted_ranks = of_ranks[by_rank]
     slot = np.searchsorted(sorted_ranks, rank[order])
     slot = np.clip(slot, 0, max(len(sorted_ranks) - 1, 0))
     domain = domains[by_rank][slot] if len(by_rank) else np.zeros(len(rank), np.int64)
     recorded = source == (sources.index("recorded") if "recorded" in sources else -2)
-    by_function = [i for i, c in enumerate(texts) if c.startswith(COUNTS_BY_FUNCTION)]
+    native = np.array([c.startswith(COUNTS_BY_FUNCTION) for c in texts] + [False])
+    who = np.array([[numbered_by(s, n) for n in (False, True)] for s in [*sources, None]])
     rows = Rows(
         rank[order], slot, domain, comm[order], seq[order], op[order], table_of_op[op][order],
         dtype[order], _whole_size(ops, op, size_in, size_out, group_size, p2p)[order], start[order],
         np.maximum(start, end)[order], stream[order], ints(table, "step")[order], event[order],
         peer[order], group_size[order], coalesced[order], (is_barrier[op] | bare)[order],
         p2p[order], loose[order], recorded[order], timed[order],
-        np.array(by_function, dtype=np.int64),
+        np.flatnonzero(native), who[source, native[comm].astype(np.int64)][order],
     )  # fmt: skip
     return order, rows
 

@@ -18,7 +18,15 @@ from .. import schema
 from ..schema import Problem
 from . import clocks as clock
 from . import hosts
-from .communicators import comms_table, drop_unproven, lend, merge, unnamed_world, world_size
+from .communicators import (
+    comms_table,
+    drop_unproven,
+    extended,
+    lend,
+    merge,
+    unnamed_world,
+    world_size,
+)
 from .hosts import replace_column
 from .instances import Instances, identities, judge, matches
 from .number import by_number
@@ -60,6 +68,7 @@ def resolve(collectives: pa.Table, ranks: pa.Table, comms: pa.Table, steps: pa.T
     domains = hosts.clock_domains(ranks)
     names, known = merge(comms)
     order, rows = read(collectives, ranks, domains, known.names)
+    known = extended(known)
     state = Instances(len(rows.rank))
     anchor = _anchors(ranks, domains, rows)
 

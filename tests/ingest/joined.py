@@ -91,10 +91,16 @@ def profiler(
     random = np.random.default_rng(seed)
     return [
         _row(t, "profiler", source="profiler", comm=NCCL, seq=t.counted, clock="process",
-             timing="proxy", start_ns=t.start - ZERO_NS + int(random.integers(-200, 0)) * US,
+             timing="proxy", enqueued_ns=t.queued - ZERO_NS,
+             start_ns=t.start - ZERO_NS + int(random.integers(-200, 0)) * US,
              end_ns=t.end - ZERO_NS + int(random.integers(0, jitter_ns)), algo="ring", **more)
         for t in ops
     ]  # fmt: skip
+
+
+def nccl_log(ops: list[Truth], **more: Any) -> list[dict]:
+    """Lines without times, counted by operation."""
+    return [_row(t, "nccl-log", source="nccl-log", comm=NCCL, seq=t.counted, **more) for t in ops]
 
 
 def flight_recorder(ops: list[Truth], **more: Any) -> list[dict]:

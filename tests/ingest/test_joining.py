@@ -155,6 +155,12 @@ def test_moments_a_constant_apart_join_the_profiler_and_shift_what_is_left():
     assert {r["clock"] for r in rest} == {"host"}
     starts = {r["event_id"]: r["start_ns"] for r in rest}
     assert abs(starts[views[1][0]["event_id"]] - ops[0].start) < 300 * US
+    queued = {r["event_id"]: r["enqueued_ns"] for r in rest}
+    assert queued[views[1][0]["event_id"]] == ops[0].queued - see.ZERO_NS + shift.offset_ns
+    whole = {r["enqueued_ns"] for r in out.collectives.to_pylist() if "+" in r["source"]}
+    assert whole == {
+        t.queued - see.ZERO_NS + shift.offset_ns for t in ops[6:42] if t.n != 20
+    }  # fmt: skip
     assert "clock_shifted" in codes(out)
 
 
@@ -163,7 +169,9 @@ def test_without_a_join_the_profilers_times_are_left_out_beside_a_timeline():
     out = join(see.kineto(a), see.profiler(b))
     assert not len(out.gone)
     rest = [r for r in out.collectives.to_pylist() if r["source"] == "profiler"]
-    assert {(r["start_ns"], r["clock"], r["timing"]) for r in rest} == {(None, None, None)}
+    assert {tuple(r[c] for c in ("start_ns", "enqueued_ns", "clock", "timing")) for r in rest} == {
+        (None, None, None, None)
+    }
     assert codes(out) == {"sources_not_joined", "clock_unknown"}
 
 
@@ -226,6 +234,29 @@ def test_sizes_that_no_two_steps_share_tell_without_any_time():
     views = see.kineto(ops[8:48]), log
     found = pairs(join(*views), *views)
     assert found == {("kineto+nccl-log", n, n) for n in range(8, 48)}
+
+
+def test_a_log_counts_each_operation_so_that_its_lines_are_places():
+    """The numbers of an operation's lines have no gaps, whatever the others' lines are."""
+    ops = see.operations(
+        steps=8, ops=("all_reduce", "all_gather"),
+        sizes=tuple(np.random.default_rng(3).integers(1, 1 << 16, 48).tolist()),
+    )[:48]  # fmt: skip
+    ops = [t._replace(step=t.n // 8, size=t.size * 16) for t in ops]
+    views = see.kineto(ops[8:48]), see.nccl_log(ops)
+    found = pairs(join(*views), *views)
+    assert found == {("kineto+nccl-log", n, n) for n in range(8, 48)}
+
+
+def test_ids_of_one_tool_are_not_numbers_of_another():
+    ops = see.operations(ops=("all_reduce", "all_gather"))
+    reports = [r | {"source": "nsys"} for r in see.kineto(ops, comm=see.NCCL, numbered=True)]
+    views = reports, see.profiler(ops)
+    found = pairs(join(*views), *views)
+    assert found == {("nsys+profiler", n, n) for n in range(len(ops))}
+    assert {r["seq"] for r in join(*views).collectives.to_pylist()} == {t.counted for t in ops}
+    views = see.profiler(ops), see.nccl_log(ops)
+    assert pairs(join(*views, clock="process"), *views) == set()
 
 
 def test_a_communicator_that_fits_two_is_joined_to_neither():
