@@ -48,8 +48,8 @@ class Calls:
             self.c.odd("comm_unknown", "collectives on communicators that no line names (log the "
                        "subsystem INIT too)", "warning", offset=offset, rank=rank)  # fmt: skip
         elif not p2p:
-            seq = comm.seq
-            comm.seq += 1
+            seq = comm.calls.get(call.op, 0)
+            comm.calls[call.op] = seq + 1
         if call.dtype is None:
             self.c.odd("dtype_unknown", "element types of unknown number; sizes are null",
                        "warning", offset=offset)  # fmt: skip

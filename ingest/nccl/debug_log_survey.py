@@ -69,7 +69,8 @@ class Comm:
     child_count: int | None = None
     color: int | None = None
     name: str = ""
-    seq: int = 0
+    calls: dict[str, int] = field(default_factory=dict)
+    """lines of each operation so far"""
 
 
 @dataclass(eq=False, slots=True)

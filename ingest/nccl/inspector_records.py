@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 SOURCE = "inspector"
 _MAX_LINE = 8 << 20
-_HEADER = re.compile(rb'"header"\s{0,4}:\s{0,16}(\{[^{}]{0,1200}\})')
 _TIMINGS = {"kernel_gpu": "kernel", "kernel_cpu": "kernel", "collective_cpu": "host"}
 _KINDS = ("coll_perf", "p2p_perf", "proxy_trace")
 _I64_MAX = (1 << 63) - 1
@@ -52,10 +51,10 @@ def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Record
 def _survey(source: Source) -> Places:
     places = Places()
     for _, line, _ in lines(source, lambda *a, **k: None, _MAX_LINE):
-        if m := _HEADER.search(line[:2048]):
-            header = _loaded(m[1])
-            if isinstance(header, dict):
-                _place(header, places)
+        record = _loaded(line) if b'"header"' in line else None
+        header = record.get("header") if isinstance(record, dict) else None
+        if isinstance(header, dict):
+            _place(header, places)
     return places
 
 
@@ -69,9 +68,11 @@ def _loaded(line: bytes) -> Any:
 def _place(header: dict[str, Any], places: Places | None) -> tuple[str, int, int | None] | None:
     text, rank = header.get("id"), whole_number(header.get("rank"))
     comm = comm_of_cut_hex(text) if isinstance(text, str) else None
-    if comm is None or rank is None:
+    if comm is None or rank is None or not 0 <= rank <= MAX_RANK:
         return None
     size = whole_number(header.get("n_ranks"))
+    if size is not None and not rank < size <= MAX_RANK + 1:
+        size = None
     name = header.get("comm_name")
     if not isinstance(name, str) or name in ("", "unknown"):
         name = None
@@ -129,6 +130,13 @@ class _Reader:
             return
         self.n_records += 1
         comm, rank, size = place
+        if size is None:
+            self._collector.odd(
+                "size_unknown",
+                "records whose n_ranks is no size of a communicator with that rank in it: the "
+                "size, and buffers that depend on it, are null",
+                offset=offset,
+            )
         whose = self._places.rank_of(comm, rank)
         if whose is None:
             self._lost(
@@ -245,8 +253,8 @@ class _Reader:
             exec_ns=None if micros is None else micros * 1000,
             enqueued_ns=enqueued,
             state="completed",
-            timing=_TIMINGS.get(said, "kernel") if isinstance(said, str) else
-            "kernel" if micros is not None else None,
+            # what was timed by itself is exec_ns; start and end are callbacks of the host
+            timing="host" if start is not None else _timing(said, micros),
             clock="host" if start is not None else None,
             event_id=row,
             source=SOURCE,
@@ -304,6 +312,12 @@ class _Reader:
 def _version(text: str) -> tuple[int, int]:
     m = re.match(r"v(\d{1,4})\.(\d{1,4})", text)
     return (int(m[1]), int(m[2])) if m else (0, 0)
+
+
+def _timing(said: Any, micros: int | None) -> str | None:
+    if isinstance(said, str):
+        return _TIMINGS.get(said, "kernel")
+    return "kernel" if micros is not None else None
 
 
 def _word(value: Any) -> str | None:

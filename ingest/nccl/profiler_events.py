@@ -232,13 +232,14 @@ class FileEvents:
         if not timed:
             timing = None
         self._spans[operation.rank].widen(start, end)
+        when = start if start is not None else operation.row["enqueued_ns"]
         self._collector.add(
             "collectives",
             start_ns=start,
             end_ns=end,
             timing=timing,
             state="completed" if timed else "started",
-            clock="process" if start is not None else None,
+            clock="process" if when is not None else None,
             source=SOURCE,
             **operation.row,
         )

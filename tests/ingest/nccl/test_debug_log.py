@@ -103,7 +103,7 @@ def test_ranks_and_communicator_of_two_processes(tmp_path):
     assert rows["odd"]["rank_from_communicator"]["count"] == 2
 
 
-def test_collectives_count_per_communicator_and_have_the_sizes_of_their_operation(tmp_path):
+def test_each_operation_counts_per_communicator_and_has_its_own_sizes(tmp_path):
     text = PAIR
     for pid, pointer in ((10, "0xa"), (20, "0xb")):
         text += call("AllReduce", 1000, pid, pointer)
@@ -111,8 +111,8 @@ def test_collectives_count_per_communicator_and_have_the_sizes_of_their_operatio
         text += call("Send" if pid == 10 else "Recv", 3, pid, pointer, dtype=1,
                      root=1 if pid == 10 else 0)  # fmt: skip
         text += call("ReduceScatter", 10, pid, pointer, dtype=6)
-        text += call("Reduce", 4, pid, pointer, root=1)
-        text += call("Broadcast", 4, pid, pointer, root=1)
+        text += call("Reduce", 4, pid, pointer, root=1) * 2
+        text += call("Broadcast", 4, pid, pointer, root=1) * 2
     rows = read(tmp_path, text)["collectives"]
     got = [
         (r["rank"], r["op"], r.get("seq"), r["dtype"], r.get("in_bytes"), r.get("out_bytes"),
@@ -121,17 +121,21 @@ def test_collectives_count_per_communicator_and_have_the_sizes_of_their_operatio
     ]  # fmt: skip
     assert got == [
         (0, "all_reduce", 0, "float32", 4000, 4000, None, None),
-        (0, "all_gather", 1, "bfloat16", 20, 40, None, None),
+        (0, "all_gather", 0, "bfloat16", 20, 40, None, None),
         (0, "send", None, "uint8", 3, None, None, 1),
-        (0, "reduce_scatter", 2, "float16", 40, 20, None, None),
-        (0, "reduce", 3, "float32", 16, 0, 1, None),
-        (0, "broadcast", 4, "float32", 16, 16, 1, None),
+        (0, "reduce_scatter", 0, "float16", 40, 20, None, None),
+        (0, "reduce", 0, "float32", 16, 0, 1, None),
+        (0, "reduce", 1, "float32", 16, 0, 1, None),
+        (0, "broadcast", 0, "float32", 16, 16, 1, None),
+        (0, "broadcast", 1, "float32", 16, 16, 1, None),
         (1, "all_reduce", 0, "float32", 4000, 4000, None, None),
-        (1, "all_gather", 1, "bfloat16", 20, 40, None, None),
+        (1, "all_gather", 0, "bfloat16", 20, 40, None, None),
         (1, "recv", None, "uint8", None, 3, None, 0),
-        (1, "reduce_scatter", 2, "float16", 40, 20, None, None),
-        (1, "reduce", 3, "float32", 16, 16, 1, None),
-        (1, "broadcast", 4, "float32", 16, 16, 1, None),
+        (1, "reduce_scatter", 0, "float16", 40, 20, None, None),
+        (1, "reduce", 0, "float32", 16, 16, 1, None),
+        (1, "reduce", 1, "float32", 16, 16, 1, None),
+        (1, "broadcast", 0, "float32", 16, 16, 1, None),
+        (1, "broadcast", 1, "float32", 16, 16, 1, None),
     ]
     first = rows[0]
     assert first["event_id"] == event_id(0, "nccl-log", text.index("n0:10:10 [0] NCCL INFO AllR"))

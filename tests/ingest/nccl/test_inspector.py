@@ -125,6 +125,36 @@ def test_the_gaps_of_sampling_are_counted_by_function(read):
     assert tables["problems"]["sampled"]["rank"] == 3
 
 
+@pytest.mark.parametrize(
+    "odd",
+    [
+        pytest.param({"name": "moe{ep}:3", "n": 4}, id="braces in the name"),
+        pytest.param({"n": 0}, id="no size"),
+        pytest.param({"n": 2, "rank": 3}, id="a rank beyond the size"),
+        pytest.param({"n": 1 << 40}, id="an impossible size"),
+        pytest.param({"name": "x" * 3000, "n": 4}, id="a long name"),
+    ],
+)
+def test_each_communicator_of_a_record_has_a_row(read, odd):
+    """What the first reading finds is what the second one does."""
+    tables = read(text_of(record(coll("AllReduce", 1)), record(coll("AllReduce", 1), id=PAIR,
+                                                                **odd)))  # fmt: skip
+    named = {r["comm"] for r in tables["comms"]}
+    assert len(named) == 2
+    assert {r["comm"] for r in tables["collectives"]} == named
+    size = odd["n"] if odd["n"] == 4 else None
+    assert tables["collectives"][1]["group_size"] == size
+    assert tables["collectives"][1]["rank"] == 3
+    assert ("size_unknown" in tables["problems"]) is (size is None)
+
+
+def test_a_rank_that_is_none_names_no_communicator(read):
+    tables = read(text_of(record(coll("AllReduce", 1)), record(coll("AllReduce", 1), id=PAIR,
+                                                                rank=-1)))  # fmt: skip
+    assert len(tables["collectives"]) == len(tables["comms"]) == 1
+    assert "no_communicator" in tables["problems"]
+
+
 def test_verbose_records_have_starts(read):
     tables = read(text_of(record(coll("AllReduce", 1, **VERBOSE))))
     (row,) = tables["collectives"]
@@ -134,7 +164,7 @@ def test_verbose_records_have_starts(read):
         1752867229235059000,
         61000,
     )
-    assert (row["clock"], row["channels"], row["timing"]) == ("host", 2, "kernel")
+    assert (row["clock"], row["channels"], row["timing"]) == ("host", 2, "host")
     (rank,) = tables["ranks"]
     assert (rank["clock"], rank["start_ns"], rank["end_ns"]) == (
         "host",
