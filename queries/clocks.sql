@@ -17,13 +17,15 @@ CREATE MACRO _aligned_ns(
 
 -- One row a rank: what moves its times to the job's clock, and which clock that is. Ranks with
 -- the same `clock` can be compared: those that something ties to the job's clock, and otherwise
--- those of one host. `own_clock` is that of its host, or its own where its times count from a zero
--- of its own. An offset holds in the middle of what the host's ranks recorded.
+-- those of one host. `own_clock` is that of its host (since it started is another than its time of
+-- day), or its own where its times count from a zero of its own. An offset holds in the middle of what the host's ranks recorded.
 CREATE VIEW _rank_clocks AS
 WITH hosts AS (
     SELECT
         *,
         CASE WHEN host IS NULL OR coalesce(clock = 'process', false) THEN 'rank ' || rank
+             WHEN coalesce(clock, 'host') NOT IN ('host', 'recorded', 'none')
+             THEN clock || ' of host ' || host
              ELSE 'host ' || host END AS own_clock
     FROM ranks
 )

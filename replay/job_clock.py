@@ -29,10 +29,14 @@ def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.
 def _clocks(ranks: pl.DataFrame) -> tuple[Clocks, pl.DataFrame]:
     """The clock of each rank, a row each and one without a correction last; `rank` and `row`."""
     ranks = ranks.unique("rank", keep="first", maintain_order=True)
-    own = pl.col("host").is_null() | pl.col("clock").cast(pl.String).eq_missing("process")
+    word = pl.col("clock").cast(pl.String).fill_null("host")
+    own = pl.col("host").is_null() | (word == "process")
+    of_host = word.is_in(["host", "recorded", "none"])
     host = (
         pl.when(own)
         .then(pl.format("rank {}", "rank"))
+        .when(~of_host)
+        .then(pl.format("{} of host {}", word, pl.col("host").cast(pl.String)))
         .otherwise(pl.format("host {}", pl.col("host").cast(pl.String)))
     )
     first, last = pl.col("start_ns").min().over(host), pl.col("end_ns").max().over(host)

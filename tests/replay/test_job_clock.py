@@ -32,6 +32,11 @@ RANKS = ranks_table(
         {"rank": 3, "start_ns": 0, "end_ns": 20 * S,
          "clock_offset_ns": -7, "clock_drift_ppm": -1.0},
         {"rank": 4, "host": "c", "clock_offset_ns": 3, "clock_drift_ppm": 9.0},
+        # Host b's other clock counts from when it started: 0 to 2 s, the middle is at 1 s.
+        {"rank": 5, "host": "b", "start_ns": 0, "end_ns": 2 * S, "clock": "boot",
+         "clock_offset_ns": 11, "clock_drift_ppm": 20.0},
+        {"rank": 6, "host": "b", "start_ns": 0, "end_ns": 4 * S, "clock": "process",
+         "clock_offset_ns": 12, "clock_drift_ppm": 20.0},
     ]
 )  # fmt: skip
 
@@ -42,6 +47,8 @@ CASES = [
     (1, 210 * S, 210 * S + 5_000 - 2_000_000),
     (2, 10 * S, 10 * S + 5_000 + 2_000_000),
     (3, 20 * S, 20 * S - 7 + 10_000),
+    (5, 3 * S, 3 * S + 11 - 40_000),
+    (6, 3 * S, 3 * S + 12 - 20_000),
     (4, 1_000, 1_003),
     (9, 42, 42),
     (1, None, None),
@@ -60,7 +67,7 @@ def test_the_sql_library_says_the_same(tmp_path):
     path = tmp_path / "ranks.parquet"
     RANKS.write_parquet(path)
     con: duckdb.DuckDBPyConnection = loader.connect({"j": {"ranks": [str(path)]}})
-    for rank, time, there in CASES[:5]:
+    for rank, time, there in CASES[:7]:
         found = con.sql(
             f"SELECT _aligned_ns({time}, offset_ns, drift_ppm, anchor_ns) "
             f"FROM _rank_clocks WHERE rank = {rank}"
