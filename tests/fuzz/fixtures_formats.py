@@ -181,7 +181,7 @@ def graphs(here: Path | None) -> Iterator[Fixture]:
     nodes = whole["nodes"]
     talk = [n for n in nodes if "param_comms" in n["name"] or "process_group" in n["name"]]
     small = json.dumps({**whole, "nodes": nodes[:40] + talk[:12] + nodes[-5:]}, indent=1)
-    yield one("pytorch-et", "et_1.json", small.encode(), 1)
+    yield one("execution-trace", "et_1.json", small.encode(), 1)
     old = next(d for _, d in members(kineto / "param" / "dlrm_pytorch_et.tar.gz"))
     if old[:2] == b"\x1f\x8b":
         import gzip
@@ -190,7 +190,7 @@ def graphs(here: Path | None) -> Iterator[Fixture]:
     listed = json.loads(old)
     talk = [n for n in listed["nodes"] if "param_comms" in n["name"]]
     short = json.dumps({**listed, "nodes": listed["nodes"][:40] + talk})
-    yield one("pytorch-et", "dlrm_0.json", short.encode(), 0)
+    yield one("execution-trace", "dlrm_0.json", short.encode(), 0)
     for name, data in members(here / "chakra" / "chakra" / "feeder_tests_trace.tar.gz"):
         if data and name.endswith(".et"):
             yield one("chakra", "chakra.0.et", data[:12000], 0)

@@ -56,7 +56,7 @@ def trace(read, tmp_path):
         text = {"schema": schema, "pid": 77, "time": "2026-01-01 00:00:00", "start_ts": 1,
                 "nodes": list(nodes), "finish_ts": 2, **top}  # fmt: skip
         (tmp_path / name).write_text(json.dumps(text, indent=1))
-        (tables,) = read(tmp_path / name, "pytorch-et").values()
+        (tables,) = read(tmp_path / name, "execution-trace").values()
         return tables
 
     return of

@@ -37,7 +37,7 @@ def unpacked(path):
 
 @pytest.fixture(scope="module")
 def dlrm(read, retime_traces):
-    return read(retime_traces / DLRM_ET, "pytorch-et")
+    return read(retime_traces / DLRM_ET, "execution-trace")
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_dlrm_pairs_with_its_kineto_trace_by_order(read, dlrm, dlrm_text, retime
 
 
 def test_a_pair_of_2023_agrees_where_its_ids_happen_to(read, retime_traces):
-    et = read(retime_traces / PAIR.format("et"), "pytorch-et", rank=0)
+    et = read(retime_traces / PAIR.format("et"), "execution-trace", rank=0)
     kineto = read(retime_traces / PAIR.format("trace"), "kineto")
     (et,), (kineto,) = et.values(), kineto.values()
     text = unpacked(retime_traces / PAIR.format("et"))
@@ -139,7 +139,7 @@ def test_a_pair_of_2023_agrees_where_its_ids_happen_to(read, retime_traces):
 
 
 def test_groups_by_address_get_the_name_that_the_init_node_gives(read, codes, retime_traces):
-    (tables,) = read(retime_traces / OLD_CHAKRA, "pytorch-et").values()
+    (tables,) = read(retime_traces / OLD_CHAKRA, "execution-trace").values()
     ((_, et),) = members(retime_traces / OLD_CHAKRA)
     calls = [
         n["inputs"]["values"] for n in et["nodes"]
@@ -162,7 +162,7 @@ def test_groups_by_address_get_the_name_that_the_init_node_gives(read, codes, re
 
 def test_resnet_of_two_gpus(read, retime_traces):
     text = unpacked(retime_traces / RESNET)
-    (tables,) = read(retime_traces / RESNET, "pytorch-et").values()
+    (tables,) = read(retime_traces / RESNET, "execution-trace").values()
     assert len(tables["graph_nodes"]) == text.count('"ctrl_deps": ') == 14392
     called = re.findall(r'"collective_name", "type": "string", "value": "(\w+)"', text)
     called = [c for c in called if c != "wait"]
@@ -190,7 +190,7 @@ def test_resnet_of_two_gpus(read, retime_traces):
 
 def test_a_trace_that_does_not_say_its_rank(read, retime_traces):
     with pytest.raises(RankUnknown, match="--rank"):
-        read(retime_traces / LINEAR, "pytorch-et")
+        read(retime_traces / LINEAR, "execution-trace")
     (tables,) = read(retime_traces / LINEAR, rank=5).values()
     text = unpacked(retime_traces / LINEAR)
     assert len(tables["graph_nodes"]) == text.count('"rf_id":')
@@ -216,7 +216,7 @@ def test_a_crash_leaves_the_nodes_before_it(read, retime_traces, tmp_path, keep)
     text = unpacked(retime_traces / LINEAR)
     cut = text[: int(len(text) * keep)]
     (tmp_path / "job_et_1.json").write_text(cut)
-    (tables,) = read(tmp_path / "job_et_1.json", "pytorch-et").values()
+    (tables,) = read(tmp_path / "job_et_1.json", "execution-trace").values()
     want = whole_nodes(cut)
     assert sorted(n["node_id"] for n in tables["graph_nodes"]) == sorted(n["id"] for n in want)
     (problem,) = tables["problems"]
@@ -229,7 +229,7 @@ def test_a_crash_leaves_the_nodes_before_it(read, retime_traces, tmp_path, keep)
 def test_a_compressed_file_that_is_cut(read, codes, retime_traces, tmp_path):
     stored = (retime_traces / RESNET).read_bytes()
     (tmp_path / "job_et_1.json.gz").write_bytes(stored[: len(stored) // 2])
-    (tables,) = read(tmp_path / "job_et_1.json.gz", "pytorch-et").values()
+    (tables,) = read(tmp_path / "job_et_1.json.gz", "execution-trace").values()
     assert 5000 < len(tables["graph_nodes"]) < 14392
     assert "truncated" in codes(tables)
 
@@ -240,6 +240,6 @@ def test_one_broken_node_costs_one_node(read, codes, retime_traces, tmp_path):
                           1)  # fmt: skip
     assert broken != text
     (tmp_path / "x_et_0.json").write_text(broken)
-    (tables,) = read(tmp_path / "x_et_0.json", "pytorch-et").values()
+    (tables,) = read(tmp_path / "x_et_0.json", "execution-trace").values()
     assert len(tables["graph_nodes"]) == 37
     assert codes(tables) == {"lost_node": 1}

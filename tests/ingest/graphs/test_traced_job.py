@@ -32,7 +32,7 @@ def tables(read, out):
     """{(kind, rank): tables}."""
     found = {}
     for rank in (0, 1):
-        (found["et", rank],) = read(out / f"job_et_{rank}.json", "pytorch-et").values()
+        (found["et", rank],) = read(out / f"job_et_{rank}.json", "execution-trace").values()
         (found["kineto", rank],) = read(out / f"rank{rank}.json", "kineto").values()
     return found
 
