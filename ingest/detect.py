@@ -47,7 +47,9 @@ FORMATS: dict[str, Format] = {
     "nccl-topology": Format("retime.ingest.nccl.topology", "NCCL topology and graph XML"),
     "nccl-tests": Format("retime.ingest.nccl.nccl_tests", "nccl-tests and rccl-tests output"),
     "vtrain": Format("retime.ingest.nccl.vtrain", "vTrain's measured tables, CSV"),
-    "execution-trace": Format("retime.ingest.graphs.pytorch_et", "PyTorch execution trace, JSON", "one"),
+    "execution-trace": Format(
+        "retime.ingest.graphs.pytorch_et", "PyTorch execution trace, JSON", "one"
+    ),
     "chakra": Format("retime.ingest.graphs.chakra", "Chakra execution trace", "one"),
     "param-comms": Format("retime.ingest.graphs.param_comms", "PARAM basic comms trace", "one"),
     "nccl-inspector": Format("retime.ingest.nccl.inspector", "NCCL Inspector's JSON lines"),

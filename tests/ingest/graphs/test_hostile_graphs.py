@@ -112,7 +112,10 @@ def test_every_real_execution_trace_is_detected_and_nothing_else_is(retime_trace
     for one in find_sources([str(retime_traces / k) for k in kinds], lambda *_: None):
         head = one.head(detect.HEAD_BYTES)
         claims = [
-            f for f, m in (("execution-trace", pytorch_et), ("chakra", chakra), ("param", param_comms))
+            f
+            for f, m in (
+                ("execution-trace", pytorch_et), ("chakra", chakra), ("param", param_comms)
+            )
             if m.looks_like(head, one.name)
         ]  # fmt: skip
         if claims:
@@ -123,7 +126,8 @@ def test_every_real_execution_trace_is_detected_and_nothing_else_is(retime_trace
     want = {f"dlrm_eg_{r}.json": "execution-trace" for r in range(8)} | {
         "linear_et.json.gz": "execution-trace", "resnet_2gpu_et.json.gz": "execution-trace",
         "benchmark_simple_add_et.json.gz": "execution-trace", "chakra.0.et": "chakra",
-        "1.0.2-chakra.0.0.4.tgz!1.0.2-chakra.0.0.4.json": "execution-trace", "chakra.0.json": "chakra",
+        "1.0.2-chakra.0.0.4.tgz!1.0.2-chakra.0.0.4.json": "execution-trace",
+        "chakra.0.json": "chakra",
         "small_chakra.0.json": "chakra",
     }  # fmt: skip
     assert found == want
