@@ -98,9 +98,9 @@ def read(table: pa.Table, clocks: RowClocks) -> View:
     order_of = sorted(names, key=lambda k: (KINDS.index(k) if k in KINDS else len(KINDS), k))
     place = np.array([order_of.index(n) for n in names] + [len(names)], dtype=np.int64)
     rank, kind = ints(table, "rank"), place[source]
-    told = (source >= 0) & (rank >= 0)
-    pairs = np.unique(np.stack([rank[told], kind[told]], 1), axis=0)
-    ranks, count = np.unique(pairs[:, 0], return_counts=True)
+    told = (source >= 0) & (rank >= 0) & (len(names) > 1)
+    pairs = np.unique(rank[told] * (len(names) + 1) + kind[told])
+    ranks, count = np.unique(pairs // (len(names) + 1), return_counts=True)
     at = np.flatnonzero(told & np.isin(rank, ranks[count > 1]))
     table, rank, kind = table.take(pa.array(at)), rank[at], kind[at]
     comm, comms = codes(table.column("comm"))

@@ -21,6 +21,8 @@ FEW = 3
 """Joined rows that a shift of clocks takes at least."""
 TIMES = ("start_ns", "end_ns", "enqueued_ns")
 """Columns of `collectives` that are moments."""
+EPOCHS, TOLD = frozenset(EPOCH), ("host", "recorded")
+"""Words for the host's time of day; those of a rank that has times."""
 OWN = "process"
 """The word for a clock with a zero of its process's own: each kind of source has another."""
 
@@ -66,6 +68,13 @@ def clocks_of(collectives: pa.Table, ranks: pa.Table) -> RowClocks:
     rank's. A process's own clock is the timeline's where several sources have one.
     """
     said = dict(zip(ranks["rank"].to_pylist(), ranks["clock"].to_pylist(), strict=True))
+    said.pop(None, None)
+    if collectives.column("clock").null_count == collectives.num_rows and EPOCHS.issuperset(
+        said.values()
+    ):
+        same = np.zeros(collectives.num_rows, dtype=np.int64)
+        of_host = {r: RankClock("host", None) for r, w in said.items() if w in TOLD}
+        return RowClocks(same, same, ["host"], of_host)
     clock, words = codes(collectives.column("clock"), ["host", OWN])
     source, kinds = codes(collectives.column("source"))
     for word in sorted({c for c in said.values() if c not in EPOCH} - set(words)):
@@ -77,7 +86,7 @@ def clocks_of(collectives: pa.Table, ranks: pa.Table) -> RowClocks:
     rank = ints(collectives, "rank")
     clock = np.where(clock == 1, base + np.where(source < 0, len(kinds), source), clock)
     owner = _owners(rank, clock - base, kinds)
-    ordered = sorted(r for r in said if r is not None)
+    ordered = sorted(said)
     own_of = np.zeros(len(ordered) + 1, dtype=np.int64)
     known = {}
     for i, r in enumerate(ordered):
@@ -88,7 +97,7 @@ def clocks_of(collectives: pa.Table, ranks: pa.Table) -> RowClocks:
         elif word not in EPOCH:
             own_of[i] = place[word]
             known[r] = RankClock(word, None)
-        elif word in ("host", "recorded"):
+        elif word in TOLD:
             known[r] = RankClock("host", None)
     at = np.searchsorted(np.array(ordered, dtype=np.int64), rank)
     there = np.append(np.array(ordered, dtype=np.int64), -2)[at] == rank
