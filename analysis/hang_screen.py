@@ -36,10 +36,14 @@ def show_hang(out: Console, hang: Mapping[str, Any]) -> None:
 
 
 def headline(hang: Mapping[str, Any]) -> str:
-    """The ranks to look at first, in a sentence."""
+    """The ranks to look at first, in a sentence; who left no dump is as likely as any."""
+    silent = sorted({r for c in hang["collectives"] for r in c["silent"]})
     if not hang["roots"]:
-        return "Hang: every rank that others wait for waits for somebody itself."
-    return f"Hang: look at {ranks_words([r['rank'] for r in hang['roots']])} first."
+        if not silent:
+            return "Hang: every rank that others wait for waits for somebody itself."
+        return f"Hang: others wait for {ranks_words(silent)}, of whom no dump tells."
+    also = f", and at {ranks_words(silent)}, of whom there is no dump" if silent else ""
+    return f"Hang: look at {ranks_words([r['rank'] for r in hang['roots']])} first{also}."
 
 
 def parts(hang: Mapping[str, Any]) -> list[tuple[str, list[str]]]:

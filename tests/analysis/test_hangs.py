@@ -100,7 +100,7 @@ def test_a_rank_without_a_dump_is_told_and_no_root(open_rows):
     assert collective_sentence(found) == (
         "all_reduce #5 of 7 (dp, 3 ranks): ranks 0 and 1 have entered it; rank 2 left no dump."
     )
-    assert screen(hang, 80).startswith("Hang: every rank that others wait for waits")
+    assert screen(hang, 80).startswith("Hang: others wait for rank 2, of whom no dump tells.")
 
 
 def test_who_waits_himself_is_no_root(open_rows):
