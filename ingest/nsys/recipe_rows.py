@@ -73,8 +73,9 @@ def tables_of(source: Source, asked: int | None) -> Iterator[tuple[str, pa.Recor
     ranks = ranks_of(source.name, np.unique(of_file).tolist(), asked, tables, variables, device, c)
     c.odd(
         "no_session_start",
-        "recipe tables do not say when their session began: times count from a zero of their own "
-        "and cannot be compared with other ranks'; export the reports instead (nsys export)",
+        "recipe tables do not say when their session began: times count from a zero of their own, "
+        "comparable between ranks only as far as their collectives align them; export the reports "
+        "for more (nsys export)",
         "info",
     )
     for number, rank in ranks.items():
@@ -215,6 +216,12 @@ def _of_rank(
         )
         yield "steps", steps_batch(steps, begin, stop, rank)
     seen = _collectives(c, rank, comm, part, names, ids, start, end, device_step)
+    c.odd(
+        "kernels_not_in_it",
+        "recipe tables hold the device time of ranges and no kernels: compute cannot be told from "
+        "idle, so what is no collective shows as idle; export the report for kernels (nsys export)",
+        rank=rank,
+    )
     if seen:
         c.odd(
             "collective_from_range",
