@@ -19,7 +19,7 @@ def read(monkeypatch):
 
 def test_starts_without_the_compiler():
     code = (
-        "import sys; from retime.ingest import quick; "
+        "import sys; from retime.ingest.kineto import quick; "
         "assert not {'numba', 'llvmlite', 'pandas', 'duckdb', 'polars'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
