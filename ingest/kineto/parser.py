@@ -537,7 +537,7 @@ class _Trace:
         host = meta.get("host_name")
         host = host if isinstance(host, str) and host else None
         name = mine.get("name") if mine else None
-        n_sms = as_int(mine.get("numSms")) if mine else None
+        n_sms = as_size(mine.get("numSms")) if mine else None
         some = self.first_ns <= self.last_start_ns
         return TABLES["ranks"].batch(
             {

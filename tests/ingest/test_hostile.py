@@ -242,3 +242,19 @@ def test_what_is_not_json_names_its_file(tmp_path, capfd):
     args = ["ingest", str(path), "--format", "kineto", "--rank", "0"]
     assert cli.run([*args, "--warehouse", str(tmp_path / "w")]) == 3
     assert f"{path} at byte 0: not JSON" in capfd.readouterr().err
+
+
+def test_a_device_of_absurdly_many_multiprocessors_is_of_unknown_many(tmp_path):
+    trace = {
+        "schemaVersion": 1,
+        "distributedInfo": {"rank": 0, "world_size": 1 << 70},
+        "deviceProperties": [{"id": 0, "name": "x", "numSms": 1 << 64}],
+        "traceEvents": [
+            {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 1,
+             "args": {"device": 0, "stream": 7}},
+        ],
+    }  # fmt: skip
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(trace))
+    report = ingest(tmp_path / "w", str(path), job="j")
+    assert [s.status for s in report.sources] == ["new"]
