@@ -5,8 +5,6 @@ Run as `python traced_job.py OUT`.
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 
 SENT = {0: [3, 5], 1: [1, 2]}
@@ -15,15 +13,15 @@ SENT = {0: [3, 5], 1: [1, 2]}
 WIDTH = 4
 
 
-def work(rank: int, out: str, port: int) -> None:
+def work(rank: int, out: str) -> None:
     """One rank: the collectives under both observers."""
     import torch
     import torch.distributed as dist
     from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    # By a file: a port that was free a moment ago may be taken.
+    dist.init_process_group("gloo", init_method=f"file://{out}/meet", rank=rank, world_size=2)
     x = torch.ones(64)
     dist.all_reduce(x)
     sent, got = SENT[rank], [SENT[0][rank], SENT[1][rank]]
@@ -43,6 +41,7 @@ def work(rank: int, out: str, port: int) -> None:
         else:
             dist.recv(x, 0)
     profiler.export_chrome_trace(f"{out}/rank{rank}.json")
+    dist.barrier()  # whoever leaves first would end the other's last receive
     dist.destroy_process_group()
 
 
@@ -50,10 +49,7 @@ def main() -> None:
     """Start both ranks and wait for them."""
     import torch.multiprocessing as mp
 
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(work, (sys.argv[1], port), nprocs=2)
+    mp.spawn(work, (sys.argv[1],), nprocs=2)
 
 
 if __name__ == "__main__":
