@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .schema import TABLES, TEXT, Problem, Table
+from .schema import TABLES, TEXT, Problem, Table, problem_rows
 
 if TYPE_CHECKING:
     from .sources import Source
@@ -74,20 +74,7 @@ class Collector:
                 yield table, self._batch(table)
         problems = list(self._odd.values())
         if problems:
-            yield (
-                "problems",
-                TABLES["problems"].batch(
-                    {
-                        "source": [self.source.name] * len(problems),
-                        "rank": [p.rank for p in problems],
-                        "severity": [p.severity for p in problems],
-                        "code": [p.code for p in problems],
-                        "offset": [p.offset for p in problems],
-                        "message": [p.message for p in problems],
-                        "count": [p.count for p in problems],
-                    }
-                ),
-            )
+            yield "problems", problem_rows([(self.source.name, p) for p in problems])
             self._odd = {}
 
     def _batch(self, table: str) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from .. import __version__
 from . import staging
 from .errors import WarehouseError
 from .manifest import REMARKS, Generation, Manifest, Part, generation_id, generation_part
-from .schema import TABLES, Problem
+from .schema import TABLES, Problem, problem_rows
 from .writer import ROW_GROUP_ROWS, PartWriter
 
 _ORDER = {"ranks": ("rank", "source"), "collectives": ("start_ns", "rank", "event_id"),
@@ -71,7 +71,9 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
         "comms": resolved.comms,
         "collectives": resolved.collectives,
         "transfers": moved,
-        "problems": pa.Table.from_batches([problem_rows(None, problems), remarks.rows(manifests)]),
+        "problems": pa.Table.from_batches(
+            [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
+        ),
     }
     generation = generation_id(manifests)
     parts: dict[str, list[Part]] = {}
@@ -170,18 +172,3 @@ def _contradictions(manifests: list[Manifest]) -> list[Problem]:
             count=len(said),
         )
     ]
-
-
-def problem_rows(source: str | None, problems: list[Problem]) -> pa.RecordBatch:
-    """Rows of `problems` for one source (None: the job as a whole)."""
-    return TABLES["problems"].batch(
-        {
-            "source": [source] * len(problems),
-            "rank": [p.rank for p in problems],
-            "severity": [p.severity for p in problems],
-            "code": [p.code for p in problems],
-            "offset": [p.offset for p in problems],
-            "message": [p.message for p in problems],
-            "count": [p.count for p in problems],
-        }
-    )

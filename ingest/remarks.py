@@ -13,7 +13,7 @@ import pyarrow as pa
 from .. import __version__
 from . import staging
 from .manifest import REMARKS, Manifest, Remark
-from .schema import TABLES, Problem
+from .schema import Problem, problem_rows
 from .stage import source_id
 
 
@@ -67,15 +67,8 @@ def rows(manifests: list[Manifest]) -> pa.RecordBatch:
         {r for m in manifests for r in m.remarks if r.place not in sources},
         key=lambda r: (r.place, r.code, r.message),
     )
-    return TABLES["problems"].batch(
-        {
-            "source": [r.place for r in kept],
-            "severity": [r.severity for r in kept],
-            "code": [r.code for r in kept],
-            "offset": [r.offset for r in kept],
-            "message": [r.message for r in kept],
-            "count": [r.count for r in kept],
-        }
+    return problem_rows(
+        [(r.place, Problem(r.code, r.message, r.severity, r.count, r.offset)) for r in kept]
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -502,3 +502,13 @@ class Problem(NamedTuple):
     count: int = 1
     offset: int | None = None
     rank: int | None = None
+
+
+def problem_rows(odd: Sequence[tuple[str | None, Problem]]) -> pa.RecordBatch:
+    """Rows of `problems` for (source, problem) pairs; None for what is the job's as a whole."""
+    columns: dict[str, list] = {c.name: [] for c in PROBLEMS.columns}
+    for source, problem in odd:
+        columns["source"].append(source)
+        for name, value in problem._asdict().items():
+            columns[name].append(value)
+    return PROBLEMS.batch(columns)

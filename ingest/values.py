@@ -63,8 +63,8 @@ def scaled(value: object, places: int) -> int | None:
     if isinstance(value, int):
         small = integer(value)
         return None if small is None else integer(small * 10**places)
-    if isinstance(value, float):
-        value = repr(value)
+    if isinstance(value, float | Decimal):
+        value = str(value)
     return integer(exact(value.strip(), places)) if isinstance(value, str) else None
 
 

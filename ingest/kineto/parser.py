@@ -11,7 +11,7 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from ..schema import TABLES, Problem
+from ..schema import TABLES, Problem, problem_rows
 from ..sources import Source, stream_defect
 from . import collectives, events, steps
 from .args import FileText, KeepingStream, args_at
@@ -31,7 +31,7 @@ from .header import (
     read_header,
 )
 from .launches import Columns, launch_times, launches
-from .problems import Tally, problem_batch
+from .problems import Tally
 from .rawbatch import NULL, RawBatch
 
 __all__ = ["looks_like", "parse", "peek_rank"]
@@ -117,7 +117,9 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
             found.append(Problem("damaged_compression", defect, "lost"))
         problems = [*trace.header.problems, *found, *trace.tally.problems(), *trace.notes()]
         if problems:
-            yield "problems", problem_batch(problems, source.name, trace.header.rank)
+            rank = trace.header.rank
+            told = [p if p.rank is not None else p._replace(rank=rank) for p in problems]
+            yield "problems", problem_rows([(source.name, p) for p in told])
     finally:
         text.close()
         stream.close()

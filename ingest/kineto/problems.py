@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..schema import TABLES, Problem
+from ..schema import Problem
 
 MESSAGES: dict[str, tuple[str, str]] = {
     "no_time": (
@@ -95,18 +95,3 @@ class Tally:
             Problem(code, MESSAGES[code][1], MESSAGES[code][0], n, offset)
             for code, (offset, n) in self._seen.items()
         ]
-
-
-def problem_batch(problems: list[Problem], source: str, rank: int | None):
-    """Rows of `problems`."""
-    return TABLES["problems"].batch(
-        {
-            "source": [source] * len(problems),
-            "rank": [rank if p.rank is None else p.rank for p in problems],
-            "severity": [p.severity for p in problems],
-            "code": [p.code for p in problems],
-            "offset": [p.offset for p in problems],
-            "message": [p.message for p in problems],
-            "count": [p.count for p in problems],
-        }
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .values import whole_number
+from ..values import integer
 
 if TYPE_CHECKING:
     from ..collect import Collector
@@ -41,7 +41,7 @@ class Proxies:
     def take(self, trace: dict[str, Any], comm: str, place: int, rank: int, offset: int) -> None:
         """One `proxy_trace` record."""
         self.span = (None, None)
-        kind, op_sn = trace.get("record_type"), whole_number(trace.get("proxy_op_sn"))
+        kind, op_sn = trace.get("record_type"), integer(trace.get("proxy_op_sn"))
         key = (comm, op_sn if op_sn is not None else -1)
         steps = trace.get("steps")
         if kind == "proxy_step":
@@ -59,7 +59,7 @@ class Proxies:
                     "unknown_record", "a proxy record of a kind not known here", offset=offset
                 )
             return
-        dropped = whole_number(trace.get("n_steps_dropped"))
+        dropped = integer(trace.get("n_steps_dropped"))
         if dropped:
             self._collector.odd(
                 "dropped_by_writer",
@@ -111,17 +111,17 @@ class Proxies:
             self.span = (min(start, low) if low is not None else start,
                          max(end, high) if high is not None else end)  # fmt: skip
         direction = trace.get("direction")
-        parent, sn = trace.get("parent_type"), whole_number(trace.get("parent_sn"))
+        parent, sn = trace.get("parent_type"), integer(trace.get("parent_sn"))
         row = None
         if isinstance(parent, str) and sn is not None:
             row = self._parents.get((comm, parent, sn))
-        n_bytes = whole_number(of.get("trans_size_bytes"))
+        n_bytes = integer(of.get("trans_size_bytes"))
         self._n += 1
         self._collector.add(
             "transfers",
             rank=rank,
-            channel=whole_number(trace.get("channel_id")),
-            peer_rank=self._places.peer_of(comm, place, whole_number(trace.get("peer"))),
+            channel=integer(trace.get("channel_id")),
+            peer_rank=self._places.peer_of(comm, place, integer(trace.get("peer"))),
             bytes=n_bytes if n_bytes is None or n_bytes >= 0 else None,
             start_ns=start,
             end_ns=end,
@@ -148,7 +148,7 @@ class Proxies:
 def _micros(times: Any, *keys: str) -> int | None:
     """The first of these times that was taken, microseconds of the epoch to ns."""
     for key in keys if isinstance(times, dict) else ():
-        number = whole_number(times.get(key))
+        number = integer(times.get(key))
         if number is not None and 0 < number <= _I64_MAX // 1000:
             return number * 1000
     return None

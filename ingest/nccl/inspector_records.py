@@ -13,9 +13,10 @@ from ..collect import Collector
 from ..errors import UnusableInput
 from ..schema import MAX_RANK, event_id
 from ..texts import lines
+from ..values import integer
 from .comm_places import Places, buffers, comm_of_cut_hex
 from .inspector_proxy import Proxies
-from .values import algo_name, proto_name, whole_number
+from .values import algo_name, proto_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,11 +67,11 @@ def _loaded(line: bytes) -> Any:
 
 
 def _place(header: dict[str, Any], places: Places | None) -> tuple[str, int, int | None] | None:
-    text, rank = header.get("id"), whole_number(header.get("rank"))
+    text, rank = header.get("id"), integer(header.get("rank"))
     comm = comm_of_cut_hex(text) if isinstance(text, str) else None
     if comm is None or rank is None or not 0 <= rank <= MAX_RANK:
         return None
-    size = whole_number(header.get("n_ranks"))
+    size = integer(header.get("n_ranks"))
     if size is not None and not rank < size <= MAX_RANK + 1:
         size = None
     name = header.get("comm_name")
@@ -150,7 +151,7 @@ class _Reader:
             host = metadata.get("hostname")
             self._of_process[whose] = {
                 "host": host[:255] if isinstance(host, str) else None,
-                "pid": whole_number(metadata.get("pid")),
+                "pid": integer(metadata.get("pid")),
             }
         for kind, prefix in (("coll_perf", "coll"), ("p2p_perf", "p2p")):
             if isinstance(perf := record.get(kind), dict):
@@ -174,7 +175,7 @@ class _Reader:
             ("proxy_dropped_since_last_dump", "proxy records"),
             ("proxy_ops_dropped_since_last_dump", "proxy operations"),
         ):
-            n = whole_number(stats.get(key))
+            n = integer(stats.get(key))
             if n is not None and n > 0:
                 self._collector.odd(
                     "dropped_by_writer",
@@ -192,7 +193,7 @@ class _Reader:
                 self._context = header, metadata
                 for kind, key in zip(_KINDS, ("coll_records", "p2p_records", "proxy_records"),
                                      strict=True):  # fmt: skip
-                    self._left[kind] = max(whole_number(stats.get(key)) or 0, 0)
+                    self._left[kind] = max(integer(stats.get(key)) or 0, 0)
 
     def _operation(
         self,
@@ -206,9 +207,9 @@ class _Reader:
     ) -> None:
         name = perf.get(prefix)
         op = op_of_collective_name(name[:64]) if isinstance(name, str) else None
-        sn = whole_number(perf.get(f"{prefix}_sn"))
-        n_bytes = whole_number(perf.get(f"{prefix}_msg_size_bytes"))
-        micros = whole_number(perf.get(f"{prefix}_exec_time_us"))
+        sn = integer(perf.get(f"{prefix}_sn"))
+        n_bytes = integer(perf.get(f"{prefix}_msg_size_bytes"))
+        micros = integer(perf.get(f"{prefix}_exec_time_us"))
         if n_bytes is not None and not 0 <= n_bytes <= _I64_MAX // (MAX_RANK + 1):
             n_bytes = None
         if micros is not None and not 0 <= micros <= _I64_MAX // 1000:
@@ -244,7 +245,7 @@ class _Reader:
             in_bytes=sent,
             out_bytes=got,
             group_size=size,
-            peer=self._places.peer_of(comm, place, whole_number(perf.get("p2p_peer"))),
+            peer=self._places.peer_of(comm, place, integer(perf.get("p2p_peer"))),
             algo=algo_name(_word(perf.get("coll_algo"))),
             proto=proto_name(_word(perf.get("coll_proto"))),
             channels=channels,
@@ -340,5 +341,5 @@ def _times(trace: Any, prefix: str) -> tuple[int | None, int | None, int | None,
 
 def _micros(value: Any) -> int | None:
     """Nanoseconds of a time in microseconds; a time of 0 was never taken."""
-    number = whole_number(value)
+    number = integer(value)
     return number * 1000 if number is not None and 0 < number <= _I64_MAX // 1000 else None

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ..texts import lines, whole
+from ..values import scaled
 from .nccl_tests_run import Half, Run, add_cost, op_of_program, version_of_code
-from .values import scaled
 
 if TYPE_CHECKING:
     from ..collect import Collector

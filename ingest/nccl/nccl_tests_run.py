@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..classify import dtype_of, op_of_collective_name
-from .values import algo_name, proto_name, scaled
+from ..values import scaled
+from .values import algo_name, proto_name
 
 if TYPE_CHECKING:
     from ..collect import Collector

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..classify import Dtype, dtype_of, op_of_collective_name
 from ..schema import MAX_RANK, event_id
+from ..values import integer
 from .comm_places import Places, buffers, comm_of_hash
 from .profiler_kernels import kernel_time
 from .profiler_lines import events, time_ns
 from .profiler_transfers import Transfers
-from .values import algo_name, proto_name, whole_number
+from .values import algo_name, proto_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +145,7 @@ class FileEvents:
     def _open(
         self, cat: str, name: str, key: tuple, args: dict, ts: int | None, offset: int
     ) -> None:
-        hash_, place = args.get("CommHash"), whole_number(args.get("Rank"))
+        hash_, place = args.get("CommHash"), integer(args.get("Rank"))
         if not isinstance(hash_, int) or not -(1 << 63) <= hash_ < 1 << 64 or place is None:
             self._lost("no_communicator", "an operation without a communicator or rank", offset)
             return
@@ -165,7 +166,7 @@ class FileEvents:
         op = op_of_collective_name(name[:64]) or "unknown"
         dtype = _dtype(args.get("Datatype"))
         size = self._sizes.get(hash_ & ((1 << 64) - 1))
-        count = whole_number(args.get("Count"))
+        count = integer(args.get("Count"))
         one = None
         if dtype is not None and count is not None and 0 <= count <= _I64_MAX >> 28:
             one = count * dtype.itemsize
@@ -173,7 +174,7 @@ class FileEvents:
         own = self._spans.setdefault(rank, Own())
         row = event_id(rank, SOURCE, own.rows)
         own.rows += 1
-        root = whole_number(self._api.get("root"))
+        root = integer(self._api.get("root"))
         rooted = op in ("broadcast", "reduce", "gather", "scatter") and cat == "COLL"
         peer_of = self._places.peer_of
         self._ranks.add(rank)
@@ -181,7 +182,7 @@ class FileEvents:
             Operation(
                 {
                     "comm": comm,
-                    "seq": whole_number(args.get("SeqNum")) if cat == "COLL" else None,
+                    "seq": integer(args.get("SeqNum")) if cat == "COLL" else None,
                     "rank": rank,
                     "op": op,
                     "dtype": dtype.name if dtype is not None else None,
@@ -189,10 +190,10 @@ class FileEvents:
                     "out_bytes": got,
                     "group_size": size,
                     "root": peer_of(comm, place, root) if rooted else None,
-                    "peer": peer_of(comm, place, whole_number(args.get("Peer"))),
+                    "peer": peer_of(comm, place, integer(args.get("Peer"))),
                     "algo": algo_name(_word(args.get("Algorithm"))),
                     "proto": proto_name(_word(args.get("Protocol"))),
-                    "channels": whole_number(args.get("nChannels", args.get("nMaxChannels"))),
+                    "channels": integer(args.get("nChannels", args.get("nMaxChannels"))),
                     "event_id": row,
                     "enqueued_ns": self._api.get("ts") or ts,
                 },
@@ -250,7 +251,7 @@ class FileEvents:
             self._other["GPU"] += begins
             return
         if begins:
-            clocks = [whole_number(args.get(k)) for k in ("StartGpuClk", "StopGpuClk")]
+            clocks = [integer(args.get(k)) for k in ("StartGpuClk", "StopGpuClk")]
             self._kernel = (ts, clocks[0] or 0, clocks[1] or 0)
         elif self._kernel is not None:
             self._stack[-1].kernels.append((self._kernel[0], ts, *self._kernel[1:]))
@@ -272,8 +273,8 @@ class FileEvents:
             return
         comm, _, rank = whose
         own = self._spans.setdefault(rank, Own())
-        dtype, count = _dtype(said.get("datatype")), whole_number(said.get("count"))
-        micros = whole_number(said.get("duration_gpu_us"))
+        dtype, count = _dtype(said.get("datatype")), integer(said.get("count"))
+        micros = integer(said.get("duration_gpu_us"))
         op = op_of_collective_name(name[:64]) or "unknown"
         hash_ = next(iter(self._own_places))[0]
         one = None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..texts import lines
-from .values import scaled
+from ..values import scaled
 
 if TYPE_CHECKING:
     from ..sources import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .values import whole_number
+from ..values import integer
 
 if TYPE_CHECKING:
     from ..collect import Collector
@@ -74,9 +74,9 @@ class Transfers:
                 self._steps += 1
                 self._row(start, ts, None, None, "NET", operation, lone, offset)
         else:
-            n_bytes = whole_number(said.get("size"))
+            n_bytes = integer(said.get("size"))
             n_bytes = n_bytes if n_bytes is not None and n_bytes >= 0 else None
-            device = whole_number(said.get("device"))
+            device = integer(said.get("device"))
             nic = f"ib{device}" if cat == "NET_IB" and device is not None else None
             self._devices += nic is not None
             if n_bytes and self._op is not None:
@@ -85,11 +85,11 @@ class Transfers:
             self._row(start, ts, n_bytes, nic, via, operation, lone, offset)
 
     def _begin(self, name: str, args: dict[str, Any], ts: int | None) -> None:
-        n_bytes = whole_number(args.get("transSize"))
+        n_bytes = integer(args.get("transSize"))
         self._op = _ProxyOp(
             "send" in name.lower(),
-            whole_number(args.get("Channel")),
-            whole_number(args.get("Peer")),
+            integer(args.get("Channel")),
+            integer(args.get("Peer")),
             n_bytes if n_bytes is not None and n_bytes >= 0 else None,
             # A scheduled operation has not begun; its progress comes under the same id.
             None if name.startswith("Schedule") else ts,

@@ -97,7 +97,7 @@ def parse(
 
 
 def _number(text: str, places: int) -> int | None:
-    from .values import scaled
+    from ..values import scaled
 
     return scaled(text, places)
 
