@@ -1,4 +1,4 @@
-"""What a user has said of a job that its traces do not: kept in the job's folder, read on each use."""
+"""What a user has said of a job that its traces do not; kept in the job's folder."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class KernelRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """All that a user said: rules for dimensions and kernels, first match wins; parallel degrees."""
+    """All that a user said: rules (the first match wins) and parallel degrees."""
 
     dims: list[DimRule] = []
     degrees: dict[str, int] = {}
@@ -82,4 +82,4 @@ def digest(settings: Settings) -> str:
     """A text that is the same for the same settings; empty for none."""
     if settings == Settings():
         return ""
-    return hashlib.sha256(msgspec.json.encode(settings, order="sorted")).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
