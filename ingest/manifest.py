@@ -11,7 +11,7 @@ import msgspec
 
 from .. import __version__
 from .errors import RetimeError
-from .schema import TABLES
+from .schema import PARTS, TABLES
 
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
@@ -139,7 +139,7 @@ def read_manifest(path: Path) -> Manifest:
     _require(path, path.name == source_manifest_name(m.id), "its id is not the one in its name")
     for staged, tables in ((False, m.tables), (True, m.views)):
         for table, parts in tables.items():
-            known = table in TABLES and TABLES[table].derived == staged
+            known = table in PARTS and TABLES[table].derived == staged
             _require(path, known, f"it names a table {table[:40]!r} that does not belong there")
             expected = [source_part(table, m.id, n) for n in range(len(parts))]
             _check_parts(path, parts, expected)

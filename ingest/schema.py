@@ -63,6 +63,8 @@ class Table(NamedTuple):
     sort: tuple[str, ...] = ()
     derived: bool = False
     """True where the rows depend on all sources of a job and are rewritten after each ingest."""
+    computed: bool = False
+    """True where only a replay of the job gives the rows: no source has any (`ingest.kept`)."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -481,16 +483,93 @@ PROBLEMS = Table(
     ),
 )
 
+_COMPUTED = (
+    "; computed by a replay of the job when a query of one job first asks (seconds, for millions "
+    "of events a minute or more), then kept in the job; of several jobs: what is kept"
+)
+
+REPLAY_SCORES = Table(
+    "replay_scores",
+    "a rank: what its own slowness costs the job's step, by replay" + _COMPUTED,
+    (
+        RANK,
+        Column(
+            "score_ns",
+            I64,
+            "ns",
+            "mean over steps of the replayed step less the step with this rank's own work (its "
+            "kernels, copies, host pieces, and the delays before them) as the median rank's; "
+            "negative where the median rank is slower; 0 where the rank was never last; null "
+            "where there is no other rank",
+        ),
+        Column("low_ns", I64, "ns", "score, 2.5 % of a bootstrap over steps (of two: the least)"),
+        Column("high_ns", I64, "ns", "score, 97.5 % of it (of two steps: the greatest)"),
+        Column("step_ns", I64, "ns", "the step of the unchanged replay, mean over steps"),
+        Column("how", TEXT, "", "replay, never last (not replayed), or one rank"),
+    ),
+    computed=True,
+)
+
+CRITICAL_PATH = Table(
+    "critical_path",
+    "a piece of the chain of tasks, across ranks, that sets a step's time" + _COMPUTED,
+    (
+        Column("step", I64, "", "iteration number"),
+        Column("position", I32, "", "0 for the first piece of the step; each begins where the "
+               "one before ended, and they add up to the replayed step of the rank on which it "
+               "ends last"),
+        Column("rank", I32, "", "global rank; null for a time that is no rank's own"),
+        Column("class", TEXT, "", "work (kernels, copies, named host operations), host (between "
+               "calls), transfer, or unexplained (a gap behind all that the task waited for)"),
+        Column("kind", TEXT, "", "compute, copy, host, arrive, join, transfer or other; of an "
+               "unexplained piece that of the task behind it"),
+        Column("name", TEXT, "", "kernel, operation or call; (gap) is host time between calls"),
+        Column("event_id", I64, "", "row of `events`; null where the piece is no event's"),
+        Column("collective_id", I64, "", "the collective, as in `collectives`"),
+        Column("start_ns", I64, "ns", "start in the unchanged replay, in the job's clock"),
+        Column("end_ns", I64, "ns", "end in the unchanged replay, in the job's clock"),
+        Column("dur_ns", I64, "ns", "end less start"),
+    ),
+    ("step", "position"),
+    computed=True,
+)  # fmt: skip
+
+SLACK = Table(
+    "slack",
+    "tasks of one name on a rank in a step: how much later they could end" + _COMPUTED,
+    (
+        Column("step", I64, "", "iteration number"),
+        RANK,
+        Column("kind", TEXT, "", "compute, copy, host, arrive (at a collective) or transfer"),
+        Column("name", TEXT, "", "kernel, operation or call; (gap) is host time between calls"),
+        Column("tasks", I64, "", "tasks of that name"),
+        Column("dur_ns", I64, "ns", "their durations, added up"),
+        Column(
+            "slack_ns",
+            I64,
+            "ns",
+            "the least of them: so much later that one could end, all else as it was, with no "
+            "step of the job ending later (on the rank on which it ends last)",
+        ),
+        Column("median_slack_ns", I64, "ns", "the median of them"),
+        Column("critical", I64, "", "those without any slack: on a critical path"),
+        Column("event_id", I64, "", "row of `events` of the one with the least; null for none"),
+    ),
+    ("step", "rank"),
+    computed=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
-        TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS,
+        TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
+        CRITICAL_PATH, SLACK,
     )
 }  # fmt: skip
 
-PARTS = tuple(TABLES)
-"""Tables that parsers may yield (all; for derived ones the rows are a rank's own view)."""
+PARTS = tuple(t.name for t in TABLES.values() if not t.computed)
+"""Tables that parsers may yield (for derived ones the rows are a rank's own view)."""
 
 
 class Problem(NamedTuple):

@@ -85,7 +85,7 @@ def read(traces: Path, path: Path, warehouse: Path) -> Result:
         odd[p.code] += p.count
     con = retime.open(warehouse).connect(job)
     rows = {}
-    for table in retime.ingest.schema.TABLES:
+    for table in retime.ingest.schema.PARTS:
         if table not in ("jobs", "problems"):
             n = con.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
             if n:
