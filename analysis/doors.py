@@ -212,6 +212,14 @@ class Job:
         """algbw and busbw (GB/s) by communicator, operation and size class."""
         return self._rows("bandwidth")
 
+    def hockney_fit(self) -> pl.DataFrame:
+        """alpha (ns), bandwidth (bytes/s) and tau (ns) by communicator, operation, algorithm."""
+        return self._rows("hockney_fit", "comm, op, n_ranks, algorithm")
+
+    def cost_curve_fit(self) -> pl.DataFrame:
+        """The same of the benchmarks (`cost_curves`) that were ingested with the job."""
+        return self._rows("cost_curve_fit")
+
     def kernel_stats(self) -> pl.DataFrame:
         """Kernels by rank and name: count, total, median, p99 (ns), the longest in all first."""
         return self._rows("kernel_stats", "total_ns DESC, rank, name")
