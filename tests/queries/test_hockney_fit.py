@@ -80,7 +80,8 @@ def test_a_small_negative_intercept_is_no_alpha(fit):
     row = fit([(1000, 900, [0, 0]), (2000, 2100, [0, 0]), (4000, 4000, [0, 0])])
     # Through the origin, errors by their share: sum(x/t) / sum((x/t)^2).
     shares = np.array([1000 / 900, 2000 / 2100, 1.0])
-    assert row["fixed_ns"] < 0 and row["caveat"] is None
+    assert row["fixed_ns"] < 0
+    assert row["caveat"] is None
     assert row["alpha_ns"] == 0
     slope = shares.sum() / (shares**2).sum()
     assert row["bandwidth_bytes_per_s"] == pytest.approx(1e9 / slope, abs=1)
@@ -240,7 +241,8 @@ def test_the_benchmarks_own_columns_are_our_macros(benchmarks):
         WHERE tool = 'nccl-tests' AND n_ranks IS NOT NULL AND time_ns > 0
           AND algbw_bytes_per_s IS NOT NULL
     """)
-    assert len(rows) > 600 and set(rows["op"]) == {
+    assert len(rows) > 600
+    assert set(rows["op"]) == {
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"
     }  # fmt: skip
     for row in rows.to_dicts():
@@ -250,7 +252,7 @@ def test_the_benchmarks_own_columns_are_our_macros(benchmarks):
 
 
 def test_a_real_job(retime_traces, tmp_path):
-    """Eight H100 of one host: a slope of the order of NVLink, a cost of messages of microseconds."""
+    """Eight H100 of one host: a slope of the order of NVLink, messages of microseconds."""
     wh = Warehouse(str(tmp_path))
     folder = "kineto/modded-nanogpt/2025-12-11_NorMuonOptimsAndFixes/profiler-example-traces"
     wh.ingest([retime_traces / folder], job="h100")
