@@ -1,6 +1,42 @@
 -- Which rank the others wait for.
 -- requires: waits
 
+-- One row a barrier-like collective (or exchange with a peer) of which several ranks were seen on
+-- one clock: who started last, how far behind the last but one and behind the median start, and the
+-- part of the others' wait that this caused. `paired` is true for point-to-point, where a pipeline's
+-- schedule alone makes somebody last. `sure` is false where it was last by less than the clock
+-- error.
+CREATE VIEW _lateness AS
+WITH comparable AS (
+    SELECT *
+    FROM _participations
+    WHERE timed AND n_comparable > 1
+      AND op NOT IN ('broadcast', 'scatter', 'reduce', 'gather')
+), starts AS (
+    SELECT
+        job, collective_id, lone, clock,
+        coalesce(max(start_ns, 2)[2], max(start_ns)) AS second_start_ns,
+        quantile_disc(start_ns, 0.5) AS median_start_ns
+    FROM comparable
+    GROUP BY ALL
+)
+SELECT
+    p.job, p.collective_id, p.clock,
+    any_value(p.comm) AS comm,
+    bool_or(p.op IN ('send', 'recv', 'send_recv')) AS paired,
+    any_value(p.last_rank) AS last_rank,
+    any_value(p.n_comparable) AS n_comparable,
+    any_value(p.last_start_ns - s.second_start_ns) AS behind_ns,
+    any_value(p.last_start_ns - s.median_start_ns) AS behind_median_ns,
+    any_value(s.median_start_ns) AS median_start_ns,
+    any_value(p.clock_error_ns) AS clock_error_ns,
+    any_value(NOT (p.last_start_ns - s.second_start_ns <= p.clock_error_ns
+                   AND p.clock_error_ns > 0)) AS sure,
+    sum(greatest(0, least(p.last_start_ns, p.end_ns) - greatest(p.start_ns, s.second_start_ns)))
+        FILTER (p.decides AND p.rank <> p.last_rank) AS caused_ns
+FROM comparable p JOIN starts s USING (job, collective_id, clock)
+GROUP BY p.job, p.collective_id, p.clock;
+
 -- A rank, with how often it was the last to start a barrier-like collective of which another
 -- rank was seen on a comparable clock, and what that cost the others: the part of their wait that
 -- would have gone had it started together with the last but one. A kernel that exchanges with
@@ -27,35 +63,13 @@ CREATE VIEW late_ranks (
     -- [collectives] times it was last by less than the clock error: nobody can tell
     times_within_error
 ) AS
-WITH comparable AS (
-    SELECT *
-    FROM _participations
-    WHERE timed AND n_comparable > 1
-      AND op NOT IN ('broadcast', 'scatter', 'reduce', 'gather')
-), starts AS (
-    SELECT
-        job, collective_id, lone, clock,
-        coalesce(max(start_ns, 2)[2], max(start_ns)) AS second_start_ns,
-        quantile_disc(start_ns, 0.5) AS median_start_ns
-    FROM comparable
-    GROUP BY ALL
-), costs AS (
-    SELECT
-        p.job, p.collective_id, p.clock,
-        any_value(p.last_rank) AS last_rank,
-        any_value(p.last_start_ns - s.second_start_ns) AS behind_ns,
-        any_value(p.clock_error_ns) AS clock_error_ns,
-        sum(greatest(0, least(p.last_start_ns, p.end_ns) - greatest(p.start_ns, s.second_start_ns)))
-            FILTER (p.decides AND p.rank <> p.last_rank) AS caused_ns
-    FROM comparable p JOIN starts s USING (job, collective_id, clock)
-    GROUP BY p.job, p.collective_id, p.clock
-), own AS (
+WITH own AS (
     SELECT
         p.job, p.rank, any_value(p.host) AS host,
         count(*) AS collectives,
         sum(greatest(0, least(p.ready_ns, p.end_ns) - p.start_ns)) FILTER (p.decides) AS wait_ns,
-        quantile_disc(p.start_ns - s.median_start_ns, 0.5) AS median_lateness_ns
-    FROM comparable p JOIN starts s USING (job, collective_id, clock)
+        quantile_disc(p.start_ns - l.median_start_ns, 0.5) AS median_lateness_ns
+    FROM (FROM _participations WHERE timed) p JOIN _lateness l USING (job, collective_id, clock)
     GROUP BY p.job, p.rank
 ), blamed AS (
     SELECT
@@ -63,7 +77,7 @@ WITH comparable AS (
         count(*) AS times_last,
         sum(caused_ns) AS wait_caused_ns,
         count(*) FILTER (behind_ns <= clock_error_ns AND clock_error_ns > 0) AS times_within_error
-    FROM costs
+    FROM _lateness
     GROUP BY job, last_rank
 )
 SELECT
