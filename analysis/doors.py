@@ -110,9 +110,12 @@ class Warehouse:
     def connect(self, job: str | None = None) -> DuckDBPyConnection:
         """A DuckDB connection with every table and view of all jobs, or of one.
 
-        In memory, over the warehouse's files: it can read them and nothing else.
+        In memory, over the warehouse's files: it can read them and nothing else. What only a
+        replay gives (`replay_scores`, `critical_path`, `slack`) is computed when a query first
+        asks, for the one job of a connection; of several jobs there is what was kept.
         """
         from ..queries.loader import connect
+        from . import computed
 
         ids = self.job_ids() if job is None else [self.job(job).id]
         if not ids:
@@ -120,6 +123,7 @@ class Warehouse:
         store = self.store
         snapshots = [store.snapshot(id) for id in ids]
         con = connect({s.job: s.files for s in snapshots})
+        computed.attach(con, [(s, store.job_folder(s.job)) for s in snapshots])
         _confine(con, snapshots)
         return con
 
@@ -258,6 +262,18 @@ class Job:
         """
         from ..queries.loader import materialise
         from . import culprit, frames, hangs
+    def replay_scores(self) -> pl.DataFrame:
+        """One row a rank: what its own slowness costs the step (ns), by replay, costliest first."""
+        return self._rows("replay_scores", "score_ns DESC NULLS LAST, rank")
+
+    def critical_path(self) -> pl.DataFrame:
+        """The chain of tasks across ranks that sets each step's time, piece by piece (ns)."""
+        return self._rows("critical_path", "step, position")
+
+    def slack(self) -> pl.DataFrame:
+        """How much later (ns) the tasks of a name, rank and step could end, the least first."""
+        return self._rows("slack", "step, rank, slack_ns, kind, name")
+
 
         if not self._kept:
             materialise(self.con)

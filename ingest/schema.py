@@ -500,12 +500,14 @@ REPLAY_SCORES = Table(
             "mean over steps of the replayed step less the step with this rank's own work (its "
             "kernels, copies, host pieces, and the delays before them) as the median rank's; "
             "negative where the median rank is slower; 0 where the rank was never last; null "
-            "where there is no other rank",
+            "where no collective joins it with another rank",
         ),
         Column("low_ns", I64, "ns", "score, 2.5 % of a bootstrap over steps (of two: the least)"),
         Column("high_ns", I64, "ns", "score, 97.5 % of it (of two steps: the greatest)"),
         Column("step_ns", I64, "ns", "the step of the unchanged replay, mean over steps"),
-        Column("how", TEXT, "", "replay, never last (not replayed), or one rank"),
+        Column(
+            "how", TEXT, "", "replay, never last (not replayed), or joined with no rank (unknown)"
+        ),
     ),
     computed=True,
 )
@@ -523,7 +525,7 @@ CRITICAL_PATH = Table(
                "calls), transfer, or unexplained (a gap behind all that the task waited for)"),
         Column("kind", TEXT, "", "compute, copy, host, arrive, join, transfer or other; of an "
                "unexplained piece that of the task behind it"),
-        Column("name", TEXT, "", "kernel, operation or call; (gap) is host time between calls"),
+        Column("name", TEXT, "", "kernel, operation or call; 'host gap': time between calls"),
         Column("event_id", I64, "", "row of `events`; null where the piece is no event's"),
         Column("collective_id", I64, "", "the collective, as in `collectives`"),
         Column("start_ns", I64, "ns", "start in the unchanged replay, in the job's clock"),
@@ -541,7 +543,9 @@ SLACK = Table(
         Column("step", I64, "", "iteration number"),
         RANK,
         Column("kind", TEXT, "", "compute, copy, host, arrive (at a collective) or transfer"),
-        Column("name", TEXT, "", "kernel, operation or call; (gap) is host time between calls"),
+        Column(
+            "name", TEXT, "", "kernel, operation or call; 'host gap': time between calls"
+        ),
         Column("tasks", I64, "", "tasks of that name"),
         Column("dur_ns", I64, "ns", "their durations, added up"),
         Column(

@@ -33,6 +33,7 @@ from .manifest import (
 
 MANIFESTS = "_manifests"
 INCOMING = "_incoming"
+KEPT = "_kept"
 COMMIT_LOCK = "lock"
 DERIVE_LOCK = "derive.lock"
 ABANDONED_S = 24 * 3600.0
@@ -203,6 +204,7 @@ def publish(
         if not _stands(job_folder, name):
             _move_in(job_folder, staged, moves, generation, name)
         _remove_superseded(job_folder)
+        _remove_kept(job_folder)
         standing = {p.stem for p in (job_folder / MANIFESTS).glob("derived-*.json")}
         for path in job_folder.glob("*/derived-*.parquet"):
             if path.stem not in standing and (held or _old(path)):
@@ -240,6 +242,17 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
 
 def standing_generation(job_folder: Path, manifests: list[Manifest]) -> Generation | None:
     """The generation of derived tables over exactly these sources whose files stand, if any."""
+def _remove_kept(job_folder: Path) -> list[Path]:
+    """Removes what was computed from generations that stand no more (`kept`); gives the paths."""
+    standing = {
+        p.stem.removeprefix("derived-") for p in (job_folder / MANIFESTS).glob("derived-*.json")
+    }
+    removed = [p for p in (job_folder / KEPT).glob("*") if p.name.split(".")[0] not in standing]
+    for path in removed:
+        path.unlink(missing_ok=True)
+    return removed
+
+
     path = job_folder / MANIFESTS / generation_manifest_name(generation_id(manifests))
     try:
         found = read_generation(path)
@@ -411,12 +424,13 @@ def remove_orphans(job_folder: Path) -> list[str]:
                 removed.append(str(token.relative_to(job_folder)))
         with locked(job_folder) as held:
             manifests = job_folder / MANIFESTS
-            removed += [str(p.relative_to(job_folder)) for p in _remove_superseded(job_folder)]
+            gone = [*_remove_superseded(job_folder), *_remove_kept(job_folder)]
+            removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}
             for path in sorted(
                 [*job_folder.glob("*/*.parquet"), *job_folder.glob("*/*/*.parquet")]
             ):
-                if INCOMING in path.relative_to(job_folder).parts:
+                if {INCOMING, KEPT} & set(path.relative_to(job_folder).parts):
                     continue
                 stem = path.stem if path.stem.startswith("derived-") else path.stem.split("-")[0]
                 # A commit holds the lock from its first file to its manifest.

@@ -12,10 +12,13 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
+import pyarrow as pa
 
+from ..ingest.schema import CRITICAL_PATH
 from .graph import NULL, Kind, TaskGraph
 from .kineto_host import GAP
 
+CLASSES = ("work", "host", "transfer", "unexplained")
 WORK, HOST, TRANSFER, UNEXPLAINED = range(4)
 
 
@@ -32,22 +35,85 @@ class CriticalPath(NamedTuple):
     """Gaps behind the last predecessor, kept as measured."""
 
 
+class Pieces(NamedTuple):
+    """Pieces of critical paths, int64 [p] each: steps in the order given, each first to last."""
+
+    step: np.ndarray
+    task: np.ndarray
+    """Whose time it is; of an unexplained piece the task that it comes before."""
+    kind: np.ndarray
+    """Place in `CLASSES`."""
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
 def critical_path(
     graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarray
 ) -> CriticalPath:
     """What the critical paths of these steps are made of in a replay (start, end int64 [n], ns).
 
+    See `pieces`.
+    """
+    found = pieces(graph, start, end, steps)
+    total = np.bincount(found.kind, found.end_ns - found.start_ns, len(CLASSES))
+    return CriticalPath(*(total / max(int(total.sum()), 1)).tolist())
+
+
+def pieces(graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarray) -> Pieces:
+    """The critical paths of these steps in a replay (start, end int64 [n], ns), piece by piece.
+
     A traced job's step is that of the rank on which it ends last, between its marks; a recorded
-    job's lasts from its first start to its last end. Time before a task without predecessors
-    counts as unexplained.
+    job's lasts from its first start to its last end. Pieces of a step follow each other without
+    a gap and add up to it; none has no length. Time before a task without predecessors counts as
+    unexplained.
     """
     classes = _classes(graph)
-    total = np.zeros(4, np.int64)
-    for task, since in _windows(graph, start, end, steps):
-        _walk(
-            graph.gap_ns, graph.pred_ptr, graph.pred, start, end, classes, task, since, total
-        )  # fmt: skip
-    return CriticalPath(*(total / max(int(total.sum()), 1)).tolist())
+    walked = []
+    for step, (task, since) in zip(steps, _windows(graph, start, end, steps), strict=True):
+        arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, classes, task, since
+        found = np.empty((_walk(*arrays, np.empty((0, 4), np.int64)), 5), np.int64)
+        _walk(*arrays, found[:, 1:])
+        found[:, 0] = step
+        walked.append(found[::-1])
+    return Pieces(*np.concatenate([np.empty((0, 5), np.int64), *walked]).T)
+
+
+def rows(
+    graph: TaskGraph,
+    start: np.ndarray,
+    end: np.ndarray,
+    steps: np.ndarray,
+    collective_id: np.ndarray,
+) -> pa.RecordBatch:
+    """The table `critical_path`: `pieces`, and what the task of each is.
+
+    `collective_id` int64 [n] is that of `collectives` for each task, negative for none.
+    """
+    found = pieces(graph, start, end, steps)
+    _, first, index = np.unique(found.step, return_index=True, return_inverse=True)
+    event = graph.extra.get("event_id", np.full(graph.n, -1))
+    kinds = np.array([k.name.lower() for k in Kind], object)
+    names = np.array([*graph.op_names, None], object)
+    task = found.task
+    return CRITICAL_PATH.batch(
+        {
+            "step": found.step,
+            "position": np.arange(len(task)) - first[index.reshape(-1)],
+            "rank": _known(graph.rank[task]),
+            "class": np.array(CLASSES, object)[found.kind],
+            "kind": kinds[graph.kind[task]],
+            "name": names[graph.op[task]],
+            "event_id": _known(event[task]),
+            "collective_id": _known(collective_id[task]),
+            "start_ns": found.start_ns,
+            "end_ns": found.end_ns,
+            "dur_ns": found.end_ns - found.start_ns,
+        }
+    )
+
+
+def _known(values: np.ndarray) -> pa.Array:
+    return pa.array(values, mask=values < 0)
 
 
 def _classes(graph: TaskGraph) -> np.ndarray:
@@ -79,22 +145,41 @@ def _windows(
 
 
 @numba.njit(cache=True)
-def _walk(gap, pred_ptr, pred, start, end, classes, task, since, total):  # pragma: no cover
+def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
+    if since >= until:
+        return n
+    if len(out):
+        out[n, 0] = task
+        out[n, 1] = kind
+        out[n, 2] = since
+        out[n, 3] = until
+    return n + 1
+
+
+@numba.njit(cache=True)
+def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma: no cover
+    """Pieces, last to first, as rows (task, class, start, end) of `out`; how many there are.
+
+    With an `out` of no rows they are only counted.
+    """
+    n = 0
     i, now = task, end[task]
     while now > since:
-        total[classes[i]] += now - max(start[i], since)
-        now = start[i]
+        began = max(start[i], since)
+        n = _put(out, n, i, classes[i], began, now)
+        now = began
         if now <= since:
             break
-        ready = now - gap[i]
         a, b = pred_ptr[i], pred_ptr[i + 1]
         if a == b:
             # Nothing led to it: the rest of the step is not explained either.
-            total[3] += now - since
+            n = _put(out, n, i, UNEXPLAINED, since, now)
             break
-        total[3] += now - max(ready, since)
+        ready = max(now - gap[i], since)
+        n = _put(out, n, i, UNEXPLAINED, ready, now)
         now = ready
         i = pred[a]
         for e in range(a + 1, b):
             if end[pred[e]] > end[i]:
                 i = pred[e]
+    return n

@@ -1,0 +1,148 @@
+"""Tables that only a replay gives, in a connection: computed when a query first scans one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ..ingest import kept
+from ..ingest.schema import PROBLEMS, TABLES, Problem, Table, problem_rows
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+    from ..ingest.warehouse import Snapshot
+
+TABLES_COMPUTED = tuple(t.name for t in TABLES.values() if t.computed)
+
+NOT_REPLAYED = "not_replayed"
+"""Code of the row of `problems` that says why a job has no computed rows."""
+
+
+def attach(con: DuckDBPyConnection, jobs: Sequence[tuple[Snapshot, Path]]) -> None:
+    """Gives the computed tables of a connection their rows, from each job's snapshot and folder.
+
+    Nothing is read or computed before a query scans one of them. In a connection over one job the
+    first scan reads what is kept in the job, else replays it, and keeps the rows, in the job where
+    that can be written and in the connection. Over several jobs only what is kept is read: a fleet
+    of jobs must not start a replay of each. A job that cannot be replayed has no rows, and from
+    then on one in `problems` that says why.
+    """
+    source = _Only(*jobs[0]) if len(jobs) == 1 else _Several(jobs)
+    for name in TABLES_COMPUTED:
+        con.from_arrow(_Stream(TABLES[name], source)).create_view(f"_computed_{name}")
+        con.execute(f"CREATE OR REPLACE VIEW {name} AS FROM _computed_{name}")
+    con.execute("ALTER VIEW problems RENAME TO _stored_problems")
+    con.from_arrow(_Stream(PROBLEMS, source)).create_view("_computed_problems")
+    con.execute("CREATE VIEW problems AS FROM _stored_problems UNION ALL FROM _computed_problems")
+
+
+class _Stream:
+    """An Arrow stream that is asked for its schema without being computed (PyCapsule interface)."""
+
+    def __init__(self, table: Table, source: _Only | _Several):
+        self._table = table
+        self._source = source
+        self._schema = pa.schema(
+            [("job", pa.string()), *((f.name, _plain(f.type)) for f in table.schema)]
+        )
+
+    def __arrow_c_schema__(self) -> Any:
+        return self._schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        reader = pa.RecordBatchReader.from_batches(self._schema, self._batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        asked = self._source.reasons if self._table is PROBLEMS else self._source.rows
+        for job, rows in asked(self._table.name):
+            names = pa.array([job] * len(rows), pa.string())
+            yield from rows.add_column(0, "job", names).cast(self._schema).to_batches()
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+Rows = Iterator[tuple[str, pa.Table]]
+"""Jobs with rows of one table."""
+
+
+class _Only:
+    """The computed rows of one job: read or computed once a connection, whichever thread asks."""
+
+    def __init__(self, snapshot: Snapshot, folder: Path):
+        self._snapshot = snapshot
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._rows: dict[str, pa.Table] = {}
+        self._reason: str | None = None
+        """None while nothing has been asked for; "" where there are rows."""
+
+    def rows(self, table: str) -> Rows:
+        with self._lock:
+            if table not in self._rows:
+                self._fill(table)
+            found = self._rows[table]
+        yield self._snapshot.job, found
+
+    def _fill(self, table: str) -> None:
+        key = kept.key(self._folder, self._snapshot.generation)
+        listed = kept.find(self._folder, key)
+        read = None if listed is None else kept.rows(self._folder, listed, table)
+        if listed is not None and read is not None:
+            self._rows[table], self._reason = read, listed.reason
+            return
+        made, self._reason = _computed(self._snapshot)
+        self._rows = {t: made.get(t, TABLES[t].schema.empty_table()) for t in TABLES_COMPUTED}
+        kept.keep(self._folder, key, self._rows if not self._reason else {}, self._reason)
+
+    def reasons(self, _: str) -> Rows:
+        reason = self._reason
+        if reason is None:
+            reason = _kept_reason(self._snapshot, self._folder)
+        if reason:
+            yield self._snapshot.job, _problem(reason)
+
+
+class _Several:
+    """The rows that are kept in each of several jobs, read anew for each scan."""
+
+    def __init__(self, jobs: Sequence[tuple[Snapshot, Path]]):
+        self._jobs = jobs
+
+    def rows(self, table: str) -> Rows:
+        for snapshot, folder in self._jobs:
+            listed = kept.find(folder, kept.key(folder, snapshot.generation))
+            found = None if listed is None else kept.rows(folder, listed, table)
+            if found is not None:
+                yield snapshot.job, found
+
+    def reasons(self, _: str) -> Rows:
+        for snapshot, folder in self._jobs:
+            if reason := _kept_reason(snapshot, folder):
+                yield snapshot.job, _problem(reason)
+
+
+def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str]:
+    """The computed tables of a job and why there are none; a query on other things goes on."""
+    from ..replay import computed
+
+    try:
+        return computed.tables(snapshot), ""
+    except Exception as e:
+        return {}, computed.why_none(e)
+
+
+def _kept_reason(snapshot: Snapshot, folder: Path) -> str:
+    listed = kept.find(folder, kept.key(folder, snapshot.generation))
+    return "" if listed is None else listed.reason
+
+
+def _problem(reason: str) -> pa.Table:
+    return pa.Table.from_batches([problem_rows([(None, Problem(NOT_REPLAYED, reason))])])

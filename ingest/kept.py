@@ -1,0 +1,145 @@
+"""Rows that were computed from a job, kept in its folder so that the next query only reads.
+
+`_kept/<key>.json` lists the files `_kept/<key>-<table>.parquet` with their digests and is written
+last; both go with the derived generation that they were computed from (`staging`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from .. import __version__
+from . import parquet_in, settings, staging
+from .errors import WarehouseError
+from .manifest import LAYOUT, Generation, Part
+from .schema import TABLES
+
+if TYPE_CHECKING:
+    from .schema import Table
+
+REVISION = 1
+"""Raised whenever the same job would give other computed rows."""
+
+MOST_BYTES = 1 << 20
+"""A larger list is not read: it is an input like any other."""
+
+
+class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was computed from one state of a job; `reason` says why where there are no tables."""
+
+    key: str
+    tables: dict[str, Part]
+    reason: str
+    tool_version: str
+    created_at_ns: int
+    layout: int = LAYOUT
+
+
+def key(job_folder: Path, generation: Generation) -> str:
+    """Names what is computed from a job's derived generation under its settings, by this code."""
+    try:
+        said = settings.digest(settings.read(job_folder))
+    except WarehouseError:
+        said = "unreadable"
+    text = f"{generation.id}\n{said}\n{REVISION}\n{__version__}"
+    return f"{generation.id}.{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def find(job_folder: Path, key: str) -> Kept | None:
+    """What is kept under a key; None where nothing is, or it cannot be read."""
+    try:
+        with open(_list(job_folder, key), "rb") as f:
+            text = f.read(MOST_BYTES + 1)
+        found = msgspec.json.decode(text, type=Kept) if len(text) <= MOST_BYTES else None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if found is None or found.key != key or found.layout != LAYOUT:
+        return None
+    # A name is a function of key and table: nothing else is ever opened, whatever the list says.
+    sound = all(
+        name in TABLES and TABLES[name].computed and part.file == _file(key, name)
+        for name, part in found.tables.items()
+    )
+    return found if sound else None
+
+
+def rows(job_folder: Path, kept: Kept, table: str) -> pa.Table | None:
+    """The kept rows of a table; None where its file is missing or not as it was written."""
+    part = kept.tables.get(table)
+    if part is None:
+        return TABLES[table].schema.empty_table() if kept.reason else None
+    path = job_folder / part.file
+    try:
+        if os.stat(path).st_size != part.bytes:
+            return None
+        with open(path, "rb") as f:
+            if hashlib.file_digest(f, "sha256").hexdigest() != part.sha256:
+                return None
+        with parquet_in.opened(path) as file:
+            schema = TABLES[table].schema
+            found = file.table(schema.names)
+            return found.cast(schema) if found.num_rows == part.rows else None
+    except parquet_in.TROUBLE:
+        return None
+
+
+def keep(job_folder: Path, key: str, tables: Mapping[str, pa.Table], reason: str = "") -> bool:
+    """Keeps computed rows, or why there are none, in the place of what was kept before.
+
+    Gives False, and leaves nothing behind, where the job cannot be written or is no longer there.
+    """
+    try:
+        if not (job_folder / staging.MANIFESTS).is_dir():
+            return False
+        with staging.staging(job_folder) as staged, staging.writing(job_folder.parent):
+            parts = {t: _written(staged, key, TABLES[t], rows) for t, rows in tables.items()}
+            listed = Kept(key, parts, reason, __version__, time.time_ns())
+            unfinished = staged / "kept.json"
+            with open(unfinished, "wb") as f:
+                f.write(msgspec.json.format(msgspec.json.encode(listed), indent=1) + b"\n")
+                f.flush()
+                os.fsync(f.fileno())
+            with staging.locked(job_folder):
+                (job_folder / staging.KEPT).mkdir(exist_ok=True)
+                _forget(job_folder, key.split(".")[0])
+                for part in parts.values():
+                    os.replace(staged / Path(part.file).name, job_folder / part.file)
+                os.replace(unfinished, _list(job_folder, key))
+        return True
+    except (WarehouseError, OSError):
+        return False
+
+
+def _forget(job_folder: Path, generation: str) -> None:
+    """Removes what was kept of a generation: under other settings, or damaged."""
+    for path in (job_folder / staging.KEPT).glob(f"{generation}.*"):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def _written(staged: Path, key: str, table: Table, rows: pa.Table) -> Part:
+    file = _file(key, table.name)
+    path = staged / Path(file).name
+    pq.write_table(rows.cast(table.schema), path, compression="zstd")
+    with open(path, "rb+") as f:
+        os.fsync(f.fileno())
+        digest = hashlib.file_digest(f, "sha256").hexdigest()
+    return Part(file, rows.num_rows, path.stat().st_size, digest)
+
+
+def _file(key: str, table: str) -> str:
+    return f"{staging.KEPT}/{key}-{table}.parquet"
+
+
+def _list(job_folder: Path, key: str) -> Path:
+    return job_folder / staging.KEPT / f"{key}.json"
