@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import doors, terminal, trust, units
-from .report import gather, page, save, scripts_soon
+from .report import gather, page, save
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,6 @@ def run(
     """
     began = time.perf_counter()
     target = Path(folder)
-    scripts_soon()
     warehouse = doors.open(target / "warehouse")
     with as_file(files("retime.analysis") / "demo_job") as traces:
         paths = sorted(str(p) for p in Path(traces).glob("rank*.json.gz"))

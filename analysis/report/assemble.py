@@ -1,0 +1,124 @@
+"""The whole page: panels in the order that a person asks, one script, one style, no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ..terminal import clean
+from . import breakdown, caveats, headline, heat, overlap, stragglers, timeline, whatif_table
+from .parts import Panel, script_json, text
+
+SCRIPTS = ("marks", "select", "timeline", "heat", "start")
+"""Files of the page's script, in order; each says in its first line what it is."""
+
+HERE = Path(__file__).parent
+
+CONTENTS = {
+    "timeline": "timeline",
+    "breakdown": "breakdown",
+    "waits": "waits",
+    "stragglers": "stragglers",
+    "overlap": "overlap",
+    "whatif": "what if",
+    "caveats": "caveats",
+}
+"""Panels by id, as the bar at the top names them."""
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """The whole HTML text of a page from what `gather` found; needs no trace and no network."""
+    facts = data["facts"]
+    panels: dict[str, Panel] = {
+        "timeline": timeline.render(data["timeline"], facts),
+        "breakdown": breakdown.render(data["breakdown"], facts),
+        "waits": heat.render(data["timeline"], data["waits_by_dim"], facts),
+        "stragglers": stragglers.render(data["stragglers"], facts),
+        "overlap": overlap.render(data["overlap"], facts),
+        "whatif": whatif_table.render(data["whatif"], facts),
+        "caveats": caveats.render(facts, data["problems"]),
+    }
+    body = "\n".join([headline.render(data), *(p.html for p in panels.values())])
+    drawn = {name: p.data for name, p in panels.items() if p.data is not None}
+    drawn["ranks"] = [
+        {"rank": rank, "host": None if host is None else clean(host)}
+        for rank, host in data["ranks"].select("rank", "host").iter_rows()
+    ]
+    name = text(facts.get("job"))
+    code = script()
+    policy = "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {_digest(code)}",
+            "style-src 'unsafe-inline'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{name}: where the step went</title>
+<style>{style()}</style>
+</head>
+<body>
+{_bar(data)}
+<main>
+{body}
+</main>
+<footer>retime {text(__version__)}. Times are sums or means of measured intervals; every figure is
+in the warehouse: <code>retime sql</code>, <code>retime tables</code>.</footer>
+<script type="application/json" id="data">{script_json(drawn)}</script>
+<script>{code}</script>
+</body>
+</html>
+"""
+
+
+@cache
+def script() -> str:
+    """The page's script, one strict function."""
+    parts = (HERE / f"{name}.js" for name in SCRIPTS)
+    inner = "\n".join(p.read_text(encoding="utf-8") for p in parts)
+    return f'(() => {{\n"use strict";\n{inner}\n}})();'
+
+
+@cache
+def style() -> str:
+    """The page's style sheet."""
+    return (HERE / "page.css").read_text(encoding="utf-8")
+
+
+def _digest(code: str) -> str:
+    """The Content-Security-Policy source of exactly this script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+
+
+def _bar(data: Mapping[str, Any]) -> str:
+    """The bar that stays in sight: panels to go to, ranks to pick, what is picked."""
+    links = "".join(f'<a href="#{id}" data-go="{id}">{words}</a>' for id, words in CONTENTS.items())
+    hosts = sorted({clean(h) for h in data["ranks"]["host"].to_list() if h is not None})
+    of_host = ""
+    if len(hosts) > 1:
+        options = "".join(f'<option value="{text(h)}">{text(h)}</option>' for h in hosts)
+        of_host = (
+            f'<label>Host <select id="host"><option value="">all</option>{options}</select></label>'
+        )
+    return f"""<nav id="bar" aria-label="page">
+<div class="links">{links}</div>
+<div class="picks"><label>Ranks <input id="ranks" size="9" placeholder="0, 4-7"
+autocomplete="off" spellcheck="false"></label>{of_host}
+<span id="chip" role="status" hidden></span>
+<button type="button" id="clear" hidden>clear (Esc)</button></div>
+</nav>"""

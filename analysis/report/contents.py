@@ -1,0 +1,39 @@
+"""Everything that the page says of a job, computed once: frames and figures, no markup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .. import culprit, frames, whatif
+from . import stragglers, stretches, timeline
+
+if TYPE_CHECKING:
+    from ..doors import Job
+
+
+def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
+    """What `page` shows of a job, by panel; `estimates` False leaves out all that is re-timed."""
+    facts = job.show()
+    con = job.con
+    dims = frames.waits_by_dim_and_op(con)
+    ops = {op for op in dims["op"].to_list() if op}
+    base: Any = "it was not tried"
+    if estimates and facts["steps"]:
+        base = whatif.unchanged(job)
+        if not isinstance(base, str):
+            facts["culprit"] = culprit.find(job, facts, base)
+    tries = whatif.candidates(facts, ops) if estimates and facts["steps"] else []
+    recorded = estimates and facts["framework"] == "recorded" and facts["steps"]
+    return {
+        "facts": facts,
+        "ranks": stretches.lanes(con),
+        "steps": stretches.steps(con),
+        "timeline": timeline.gather(con),
+        "breakdown": frames.split(con, "rank"),
+        "waits_by_dim": dims,
+        "stragglers": stragglers.gather(con),
+        "study": job.stragglers() if recorded else None,
+        "overlap": frames.overlap_by_rank(con),
+        "whatif": whatif.estimates(base, tries),
+        "problems": frames.problem_kinds(con).to_dicts(),
+    }

@@ -1,0 +1,170 @@
+// A matrix of values: rows by columns, colour by class of value; unknown is hatched.
+const BINS = 9;
+
+// of: {rows: [{label, rank?}], columns, cells: [[number | null | -1]], words(value), column(i)}
+function matrix(place, of) {
+  const svg = mark("svg", { class: "matrix", role: "group", "aria-label": place.getAttribute("aria-label") });
+  const key = node("ul", { class: "legend" });
+  place.replaceChildren(svg, key);
+  let spec;
+  let geometry;
+
+  function bin(value, largest) {
+    if (value === 0) return 0;
+    return Math.max(1, Math.min(BINS, Math.ceil(BINS * Math.sqrt(value / largest))));
+  }
+
+  function draw(width) {
+    spec = of();
+    const whole = width ?? Math.max(320, place.clientWidth);
+    const n = spec.columns.length;
+    const totals = spec.total ? 112 : 8;
+    const cell = Math.min(48, (whole - LABELS - totals) / Math.max(1, n));
+    const named = cell >= 12;
+    const longest = Math.max(0, ...spec.columns.map((c) => c.length));
+    const top = named ? Math.min(150, 16 + 4.6 * Math.min(longest, 28)) : 8;
+    const layout = stacked(spec.rows.map((r) => r.rank), 560);
+    geometry = { whole, cell, top, layout };
+    const largest = Math.max(1, ...spec.cells.flat().map((v) => v ?? 0));
+    svg.setAttribute("viewBox", `0 0 ${whole} ${top + layout.height + 4}`);
+    svg.setAttribute("height", top + layout.height + 4);
+    const made = [hatch()];
+    if (named) spec.columns.forEach((words, i) => made.push(columnLabel(words, i)));
+    const sums = spec.rows.map((_, i) => spec.cells[i].reduce((s, v) => s + Math.max(0, v ?? 0), 0));
+    const most = Math.max(1, ...sums);
+    const at = new Map(spec.rows.map((r, i) => [r.rank, i]));
+    let first = true;
+    for (const row of layout.rows) {
+      const moved = { ...row, y: row.y + top };
+      if (row.host !== undefined) { made.push(hostLabel(moved)); continue; }
+      const i = at.get(row.rank);
+      const lane = mark("g", { class: "lane", "data-lane": row.rank });
+      lane.append(...cells(spec.cells[i], moved, largest), laneLabel(moved, first));
+      first = false;
+      if (spec.total) lane.append(...total(sums[i], most, moved));
+      made.push(lane);
+    }
+    svg.replaceChildren(...made);
+    legend(largest);
+    light();
+  }
+
+  function cells(values, row, largest) {
+    const d = new Map();
+    values.forEach((v, i) => {
+      if (v === null) return;
+      const kind = v < 0 ? "unknown" : "h" + bin(v, largest);
+      const gap = geometry.cell > 6 ? 1 : 0;
+      const a = (LABELS + i * geometry.cell).toFixed(2);
+      const path = `M${a} ${row.y}h${(geometry.cell - gap).toFixed(2)}v${row.height}H${a}z`;
+      d.set(kind, (d.get(kind) ?? "") + path);
+    });
+    return [...d].map(([kind, path]) => mark("path", { d: path, class: kind }));
+  }
+
+  function total(sum, most, row) {
+    const x = LABELS + geometry.cell * spec.columns.length + 8;
+    const wide = 44;
+    return [
+      mark("rect", { x, y: row.y, width: wide * sum / most, height: row.height, class: "total" }),
+      mark("text", {
+        x: x + wide + 4, y: row.y + row.height / 2, "dominant-baseline": "central",
+        "font-size": Math.min(11, row.height + 1),
+      }, spec.words(sum)),
+    ];
+  }
+
+  function columnLabel(words, i) {
+    const x = LABELS + (i + 0.5) * geometry.cell;
+    const cut = words.length > 28 ? words.slice(0, 27) + "…" : words;
+    return mark("text", {
+      class: "column", "text-anchor": "start", "font-size": 11,
+      transform: `translate(${x} ${geometry.top - 6}) rotate(-50)`,
+    }, cut);
+  }
+
+  function hatch() {
+    const defs = mark("defs");
+    const pattern = mark("pattern", {
+      id: "hatch", width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
+    });
+    pattern.append(mark("rect", { width: 5, height: 5, class: "hatch-back" }),
+      mark("line", { x1: 0, y1: 0, x2: 0, y2: 5, class: "hatch-line" }));
+    defs.append(pattern);
+    return defs;
+  }
+
+  function legend(largest) {
+    const used = new Set(spec.cells.flat().map((v) => (v === null ? "none" : v < 0 ? "unknown" : v === 0 ? "h0" : "some")));
+    const entries = [];
+    if (used.has("h0")) entries.push(["h0", spec.words(0)]);
+    if (used.has("some")) {
+      for (let b = 1; b <= BINS; b += 1) {
+        const upper = largest * (b / BINS) ** 2;
+        if (b % 2) entries.push(["h" + b, "to " + spec.words(upper)]);
+        else entries.push(["h" + b, ""]);
+      }
+    }
+    if (used.has("unknown")) entries.push(["unknown", spec.unknown]);
+    if (used.has("none")) entries.push(["none", spec.none]);
+    key.replaceChildren(...entries.map(([kind, words]) => {
+      const item = node("li", words ? {} : { class: "bare" });
+      item.append(node("span", { class: "dot " + kind }), words);
+      return item;
+    }));
+  }
+
+  function light() {
+    for (const lane of svg.querySelectorAll("[data-lane]")) {
+      const on = picked.has(Number(lane.dataset.lane));
+      lane.classList.toggle("out", picked.size > 0 && !on);
+      lane.classList.toggle("on", on);
+      lane.querySelector(".label").setAttribute("aria-pressed", String(on));
+    }
+  }
+
+  function cellAt(event) {
+    const box = svg.getBoundingClientRect();
+    const scale = geometry.whole / box.width;
+    const y = (event.clientY - box.top) * scale - geometry.top;
+    const column = Math.floor(((event.clientX - box.left) * scale - LABELS) / geometry.cell);
+    const row = geometry.layout.rows.find((r) => r.rank !== undefined && y >= r.y && y < r.y + r.height + 1);
+    return { row, column };
+  }
+
+  svg.addEventListener("pointermove", (event) => {
+    const { row, column } = cellAt(event);
+    if (!row || column < 0 || column >= spec.columns.length) { unpoint(); return; }
+    const i = spec.rows.findIndex((r) => r.rank === row.rank);
+    const value = spec.cells[i][column];
+    const words = value === null ? spec.none : value < 0 ? spec.unknown : spec.words(value);
+    point(event, [spec.row(row.rank), spec.column(column), words]);
+  });
+  svg.addEventListener("pointerleave", unpoint);
+  svg.addEventListener("click", (event) => {
+    if (event.target.closest("[data-label], [data-host]")) return;
+    const { row, column } = cellAt(event);
+    if (row && column >= 0 && spec.pickable) pick([row.rank], adding(event));
+  });
+  watchers.push(light);
+  return { draw };
+}
+
+// The waits of the timeline's step.
+function waitsOf() {
+  const found = DATA.timeline.steps[state.step ?? 0].heat;
+  const ranks = DATA.timeline.lanes.map((l) => l.rank).filter((r) => found.rows[r]);
+  return {
+    rows: ranks.map((rank) => ({ rank })),
+    columns: found.columns,
+    cells: ranks.map((r) => found.rows[r]),
+    words: (v) => time(v * found.unit_ns),
+    row: rankWords,
+    column: (i) => found.columns[i] +
+      (found.count[i] > 1 ? ` (${found.count[i]} collectives)` : found.grouped ? "" : `, number ${i + 1} of the step`),
+    unknown: "wait not known",
+    none: "took no part",
+    total: true,
+    pickable: true,
+  };
+}

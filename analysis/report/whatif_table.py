@@ -1,0 +1,65 @@
+"""The panel of what-if: each policy that was tried, its estimate with interval, warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import trust, units
+from ..terminal import estimate
+from .parts import Panel, absent, items, note, section, table, text
+
+TITLE = "What if"
+
+
+def render(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Panel:
+    """The panel from `whatif.estimates`."""
+    if not found["rows"]:
+        none = "no rank is known to be late" if facts["steps"] else "the job has no steps"
+        return Panel(absent("whatif", TITLE, f"Nothing can be re-timed: {found['error'] or none}."))
+    rows = [_row(r, len(found.get("steps") or ())) for r in found["rows"]]
+    saw = [r for r in found["rows"] if r["error"] is None]
+    parts = []
+    if saw:
+        parts.append(
+            note(
+                f"Measured {units.time(found['measured_ns'], 4)} a step, {trust.fidelity(found)}. "
+                f"{trust.BY_CONSTRUCTION}"
+            )
+        )
+        if trust.path(found):
+            parts.append(note(f"The {trust.path(found)}."))
+    titles = {
+        "what": "if",
+        "step": "the step takes (interval)",
+        "gain": "gain",
+        "wait": "wait saved",
+        "transfer": "transfer saved",
+        "exposed": "exposed saved",
+        "policy": "policy",
+    }
+    right = ("gain", "wait", "transfer", "exposed")
+    parts.append(table([{k: r.get(k) for k in titles} for r in rows], titles, right=right))
+    warned = list(dict.fromkeys(t for r in saw for t in r.get("warnings") or ()))
+    assumed = list(dict.fromkeys(t for r in saw for t in r.get("assumptions") or ()))
+    parts.append(items(warned, "warn"))
+    if assumed:
+        parts.append(
+            f"<details><summary>{text('What this assumes')}</summary>{items(assumed)}</details>"
+        )
+    return Panel(section("whatif", TITLE, *parts))
+
+
+def _row(r: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    if r["error"] is not None:
+        return {"what": r["words"], "policy": r["policy"], "step": r["error"]}
+    got = r.get("recovered") or {}
+    return {
+        "what": r["words"],
+        "policy": r["policy"],
+        "step": estimate(r, steps),
+        "gain": units.percent(r["gain_pct"] / 100),
+        "wait": units.time(got.get("wait_ns")),
+        "transfer": units.time(got.get("transfer_ns")),
+        "exposed": units.time(got.get("exposed_ns")),
+    }
