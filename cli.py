@@ -199,6 +199,48 @@ def show(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> No
     terminal.show_job(terminal.console(), facts)
 
 
+@app.command(short_help="Communicators and their parallel dimensions; says them, too.")
+def dims(
+    job: JobId = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATTERN=DIM", help="Says a dimension; may be given again."),
+    ] = None,
+    degrees: Annotated[
+        str | None,
+        typer.Option("--degrees", metavar="tp=8,pp=4,…", help="The mesh, fastest-varying first."),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Forgets what was said before.")] = False,
+    warehouse: Where = None,
+    json: AsJson = False,
+    limit: Limit = 60,
+) -> None:
+    """Communicators: members, operations, dimension (dp, tp, pp, ep, cp, fsdp, world), how found.
+
+    A pattern (`*`, `?`) fits the whole of an identity, name or description. Degrees name groups by
+    their exact members; their product is the number of ranks.
+
+    \b
+    Examples:
+      retime dims run-7
+      retime dims run-7 --set '*TENSOR*=tp' --set 'pg_3@*=dp'
+      retime dims run-7 --degrees tp=8,cp=1,pp=4,dp=16
+    """
+    from .analysis import dims as said
+    from .analysis import terminal
+
+    chosen = _job(warehouse, job)
+    if set or degrees or clear:
+        mesh = said.parse_degrees(degrees) if degrees else None
+        chosen.set_dims(said.parse_rules(set or []), degrees=mesh, clear=clear)
+    rows = chosen.dims().to_dicts()
+    if json:
+        return _json(rows)
+    names = ["comm", "description", "size", "members", "ops", "dim", "dim_source", "dim_reason"]
+    titles = dict(zip(names, [*names[:6], "found by", "because"], strict=True))
+    terminal.show_table(terminal.console(), rows, titles, limit=limit)
+
+
 @app.command(short_help="What was odd in the input, lost input first.")
 def problems(
     job: JobId = None, warehouse: Where = None, json: AsJson = False, limit: Limit = 40

@@ -188,6 +188,37 @@ class Job:
         """One row a communicator: members and parallel dimension."""
         return self._rows("comms", "comm")
 
+    def dims(self) -> pl.DataFrame:
+        """One row a communicator: members, operations, dimension, how found and on what ground."""
+        from . import dims
+
+        return dims.table(self.con)
+
+    def set_dims(
+        self,
+        rules: Mapping[str, str] | None = None,
+        *,
+        degrees: Mapping[str, int] | None = None,
+        clear: bool = False,
+    ) -> Job:
+        """Says which dimension communicators serve; the job is derived anew when next asked.
+
+        `rules` map patterns of identity, name or description (`*`, `?`, `[...]`) to dimensions;
+        `degrees` give the mesh, fastest-varying dimension first, and name groups by their exact
+        members; `clear` forgets what was said before. Returns this job, with a new connection.
+        Raises UsageError for a dimension that there is not or degrees that do not fit the job.
+        """
+        from . import dims
+
+        dims.say(self.warehouse.store.job_folder(self.id), self.world_size(), rules, degrees, clear)
+        self._con, self._kept, self._study = None, False, None
+        return self
+
+    def world_size(self) -> int | None:
+        """Ranks that the job had, where a source says."""
+        manifests, _ = self.warehouse.store.manifests(self.id)
+        return max((w for m in manifests for w in m.world_sizes), default=None)
+
     def collectives(self) -> pl.DataFrame:
         """One row a participation, as recorded (the table behind `waits`)."""
         return self._rows("collectives", "start_ns, rank, event_id")
@@ -232,6 +263,18 @@ class Job:
         """Gaps of a GPU, classified, with what was before and after."""
         return self._rows("idle_gaps", "rank, start_ns")
 
+    def replay_scores(self) -> pl.DataFrame:
+        """One row a rank: what its own slowness costs the step (ns), by replay, costliest first."""
+        return self._rows("replay_scores", "score_ns DESC NULLS LAST, rank")
+
+    def critical_path(self) -> pl.DataFrame:
+        """The chain of tasks across ranks that sets each step's time, piece by piece (ns)."""
+        return self._rows("critical_path", "step, position")
+
+    def slack(self) -> pl.DataFrame:
+        """How much later (ns) the tasks of a name, rank and step could end, the least first."""
+        return self._rows("slack", "step, rank, slack_ns, kind, name")
+
     def problems(self) -> pl.DataFrame:
         """What was odd in this job's input, lost input first."""
         from . import frames
@@ -262,18 +305,6 @@ class Job:
         """
         from ..queries.loader import materialise
         from . import culprit, frames, hangs
-    def replay_scores(self) -> pl.DataFrame:
-        """One row a rank: what its own slowness costs the step (ns), by replay, costliest first."""
-        return self._rows("replay_scores", "score_ns DESC NULLS LAST, rank")
-
-    def critical_path(self) -> pl.DataFrame:
-        """The chain of tasks across ranks that sets each step's time, piece by piece (ns)."""
-        return self._rows("critical_path", "step, position")
-
-    def slack(self) -> pl.DataFrame:
-        """How much later (ns) the tasks of a name, rank and step could end, the least first."""
-        return self._rows("slack", "step, rank, slack_ns, kind, name")
-
 
         if not self._kept:
             materialise(self.con)

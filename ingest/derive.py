@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .. import __version__
-from . import staging
+from . import settings, staging
 from .errors import WarehouseError
 from .manifest import REMARKS, Generation, Manifest, Part, generation_id, generation_part
 from .schema import TABLES, Problem, problem_rows
@@ -47,9 +47,10 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import remarks, transfers
+    from . import dims, remarks, transfers
     from .joining import join
     from .joining.ranks import one_a_rank, ranks_with_times
+    from .matching.communicators import world_size
     from .matching.resolution import resolve
 
     manifests = sorted(manifests, key=lambda m: m.id)
@@ -61,21 +62,27 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
+    said, digest, damaged = settings.of_derived(job_folder)
+    comms, unclear = dims.decide(
+        resolved.comms, resolved.collectives, resolved.ranks, views["steps"],
+        world_size(resolved.ranks), said,
+    )  # fmt: skip
     moved, unmoved = transfers.derived(views["transfers"], joined, resolved.collectives)
     problems = [
         *_contradictions(manifests), *twice, *joined.problems, *unmoved, *resolved.problems,
+        *unclear, *damaged,
     ]  # fmt: skip
     tables = {
         "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
         "ranks": resolved.ranks,
-        "comms": resolved.comms,
+        "comms": comms,
         "collectives": resolved.collectives,
         "transfers": moved,
         "problems": pa.Table.from_batches(
             [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
         ),
     }
-    generation = generation_id(manifests)
+    generation = generation_id([m.id for m in manifests], digest)
     parts: dict[str, list[Part]] = {}
     with staging.writing(target):
         writer = PartWriter(target)

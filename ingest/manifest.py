@@ -16,7 +16,7 @@ from .schema import PARTS, TABLES
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
 
-DERIVATION = 2
+DERIVATION = 3
 """Raised whenever the same sources would give other derived tables."""
 
 MAX_MANIFEST_BYTES = 64 << 20
@@ -102,9 +102,12 @@ class Generation(msgspec.Struct, frozen=True):
         return [p for t in self.tables.values() for p in t]
 
 
-def generation_id(manifests: list[Manifest]) -> str:
-    """Id of the derived tables over these sources: 16 hex digits, whatever the order."""
-    parts = [__version__, str(DERIVATION), *sorted(m.id for m in manifests)]
+def generation_id(source_ids: list[str], said: str = "") -> str:
+    """Id of the derived tables over these sources: 16 hex digits, whatever the order.
+
+    `said` stands for what the user set (`settings.of_derived`).
+    """
+    parts = [__version__, str(DERIVATION), *sorted(source_ids), *([said] if said else [])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 

@@ -213,7 +213,14 @@ COMMS = Table(
         Column("ranks", pa.list_(I32), "", "members in order; null where not known"),
         Column("size", I32, "ranks", "number of members"),
         Column("dim", TEXT, "", "dp, tp, pp, ep, cp, fsdp, world or unknown"),
-        Column("dim_source", TEXT, "", "how dim was found: description, members, recorded, none"),
+        Column(
+            "dim_source",
+            TEXT,
+            "",
+            "how dim was found: set by user, description, recorded, degrees, members, operations, "
+            "size+stride or none",
+        ),
+        Column("dim_reason", TEXT, "", "what dim rests on; for unknown ones what they might be"),
         Column("backend", TEXT, "", "nccl, gloo, ..."),
         Column("member", I32, "", "in a source's own rows: the rank that says this; else null"),
         Column("member_place", I32, "", "in a source's own rows: that rank's place in it"),

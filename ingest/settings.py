@@ -6,10 +6,12 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from .errors import WarehouseError
+from .schema import Problem
 
 FILE = "_settings.json"
 """Name in the job's folder; hive readers skip what begins with an underscore."""
@@ -78,8 +80,26 @@ def write(job_folder: Path, settings: Settings) -> None:
         raise WarehouseError(f"{path}: cannot be written: {e.strerror or e}") from e
 
 
+def replaced(settings: Settings, **fields: Any) -> Settings:
+    """The settings with some fields changed, the others as they are."""
+    return msgspec.structs.replace(settings, **fields)
+
+
 def digest(settings: Settings) -> str:
     """A text that is the same for the same settings; empty for none."""
     if settings == Settings():
         return ""
     return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
+
+
+def of_derived(job_folder: Path) -> tuple[Settings, str, list[Problem]]:
+    """The settings that derived tables follow, a text that changes with them, and what was wrong.
+
+    Damaged settings count as none; the text differs from that of none, so that what is derived
+    then can say so.
+    """
+    try:
+        said = read(job_folder)
+    except WarehouseError as e:
+        return Settings(), "damaged", [Problem("bad_settings", f"left aside: {e}")]
+    return said, digest(Settings(dims=said.dims, degrees=said.degrees)), []

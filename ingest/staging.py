@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .. import __version__
+from . import settings
 from .detect import clash_group
 from .errors import UsageError, WarehouseError
 from .manifest import (
@@ -215,14 +215,16 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     """Removes the manifests of generations that nobody is to read any more; gives their paths.
 
     A generation is out of use from the making of the next one on, unless it is this version's
-    of exactly the sources that are there now.
+    of exactly the sources and settings that are there now.
     """
     present = {n.removesuffix(".json") for n in _manifest_names(job_folder)}
+    said = settings.of_derived(job_folder)[1]
     found: list[tuple[int, Path, bool]] = []
     for path in (job_folder / MANIFESTS).glob("derived-*.json"):
         try:
             g = read_generation(path)
-            current = {s[:16] for s in g.sources} == present and g.tool_version == __version__
+            current = {s[:16] for s in g.sources} == present
+            current = current and g.id == generation_id(g.sources, said)
             found.append((g.created_at_ns, path, current))
         except FileNotFoundError:
             continue
@@ -240,8 +242,6 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     return removed
 
 
-def standing_generation(job_folder: Path, manifests: list[Manifest]) -> Generation | None:
-    """The generation of derived tables over exactly these sources whose files stand, if any."""
 def _remove_kept(job_folder: Path) -> list[Path]:
     """Removes what was computed from generations that stand no more (`kept`); gives the paths."""
     standing = {
@@ -253,7 +253,11 @@ def _remove_kept(job_folder: Path) -> list[Path]:
     return removed
 
 
-    path = job_folder / MANIFESTS / generation_manifest_name(generation_id(manifests))
+def standing_generation(job_folder: Path, manifests: list[Manifest]) -> Generation | None:
+    """The generation over exactly these sources and settings whose files stand, if any."""
+    said = settings.of_derived(job_folder)[1]
+    id = generation_id([m.id for m in manifests], said)
+    path = job_folder / MANIFESTS / generation_manifest_name(id)
     try:
         found = read_generation(path)
     except (FileNotFoundError, BadManifest):

@@ -12,7 +12,7 @@ import pytest
 from retime import cli
 
 COMMANDS = (
-    "demo", "ingest", "jobs", "show", "problems", "sql", "tables", "replay", "policies",
+    "demo", "ingest", "jobs", "show", "dims", "problems", "sql", "tables", "replay", "policies",
     "stragglers", "report",
 )  # fmt: skip
 

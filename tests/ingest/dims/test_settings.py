@@ -1,0 +1,100 @@
+"""What a user says of dimensions: kept in the job, followed by what is derived, seen by views."""
+
+from __future__ import annotations
+
+import pytest
+import retime
+from retime.cli import run
+from retime.ingest import settings, staging
+from retime.ingest.errors import UsageError
+from retime.ingest.warehouse import Warehouse
+
+
+@pytest.fixture
+def job(retime_traces, tmp_path):
+    """The log of a job of 64 ranks: tensor parallel 4, pipeline 16, by its own words."""
+    log = retime_traces / "nccl_logs/bigscience/gpt2-meg/meg_gpt2_perf_n16-1999618.out"
+    warehouse = retime.open(tmp_path / "w")
+    warehouse.ingest(log, job="j")
+    return warehouse.job("j")
+
+
+def dims_of(job):
+    rows = job.dims().group_by("size", "dim", "dim_source").len()
+    return sorted(rows.rows())
+
+
+def test_a_log_without_operations_tells_no_dimension_and_its_degrees_do(job):
+    """Known from its arguments: tp 4, dp 1, pp 16. Pairs' members are not in the log."""
+    assert dims_of(job) == [
+        (1, "unknown", "none", 64), (2, "unknown", "none", 128), (4, "unknown", "none", 16),
+        (16, "unknown", "none", 1), (64, "world", "members", 2),
+    ]  # fmt: skip
+    hints = job.dims().filter(size=4)["dim_reason"].unique().to_list()
+    assert hints == ["tp, cp, ep or fsdp: 4 consecutive ranks of one host"]
+    job.set_dims(degrees={"tp": 4, "dp": 1, "pp": 16})
+    assert dims_of(job) == [
+        (1, "dp", "degrees", 64), (2, "unknown", "none", 128), (4, "tp", "degrees", 16),
+        (16, "pp", "degrees", 1), (64, "world", "members", 2),
+    ]  # fmt: skip
+    job.set_dims({"nccl-log-2-*": "pp"})
+    assert (2, "pp", "set by user", 128) in dims_of(job)
+    assert (4, "tp", "degrees", 16) in dims_of(job)
+    job.set_dims(clear=True)
+    assert (4, "unknown", "none", 16) in dims_of(job)
+
+
+def test_what_is_wrong_is_refused_and_changes_nothing(job):
+    for wrong, why in (
+        ({"degrees": {"tp": 4, "pp": 15}}, "tp 4 x pp 15 make 60 ranks, but the job has 64"),
+        ({"degrees": {"xx": 64}}, "xx=64"),
+        ({"degrees": {"tp": 0}}, "tp=0"),
+        ({"rules": {"*": "tensor"}}, "no dimension 'tensor'"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            job.set_dims(**wrong)
+    assert settings.read(job.warehouse.store.job_folder("j")) == settings.Settings()
+
+
+def test_the_command_sets_prints_and_refuses(job, capsys, monkeypatch):
+    monkeypatch.setenv("RETIME_WAREHOUSE", job.warehouse.url)
+    assert run(["dims", "j", "--degrees", "tp=4,dp=1,pp=16", "--set", "*-64-0=dp"]) == 0
+    out = capsys.readouterr().out
+    assert "set by user" in out
+    assert "0-60/4" in out
+    assert run(["dims", "j", "--json"]) == 0
+    assert '"dim_source": "degrees"' in capsys.readouterr().out
+    for wrong in (["--degrees", "tp=4,pp"], ["--degrees", "tp=4,tp=16"], ["--set", "tp"],
+                  ["--degrees", "tp=-4"]):  # fmt: skip
+        assert run(["dims", "j", *wrong]) == 2
+    assert "not of the form" in capsys.readouterr().err
+
+
+def test_other_settings_than_those_of_derived_tables_derive_nothing_anew(job):
+    store: Warehouse = job.warehouse.store
+    folder = store.job_folder("j")
+    before = store.snapshot("j").generation.id
+    said = settings.Settings(kernels=[settings.KernelRule("x", "gemm")])
+    settings.write(folder, said)
+    assert store.snapshot("j").generation.id == before
+    settings.write(folder, settings.replaced(said, degrees={"tp": 64}))
+    assert store.snapshot("j").generation.id != before
+
+
+def test_damaged_settings_are_left_aside_and_said(job):
+    folder = job.warehouse.store.job_folder("j")
+    (folder / settings.FILE).write_bytes(b"{")
+    odd = [r for r in job.problems().to_dicts() if r["code"] == "bad_settings"]
+    assert len(odd) == 1
+    assert "remove it and set anew" in odd[0]["message"]
+    job.set_dims({"*-64-1": "dp"}, clear=True)
+    assert "bad_settings" not in job.problems()["code"].to_list()
+
+
+def test_generations_of_other_settings_do_not_pile_up(job):
+    folder = job.warehouse.store.job_folder("j")
+    for n in range(staging.GENERATIONS_KEPT + 3):
+        job.set_dims({f"{n}": "dp"})
+        job.warehouse.store.snapshot("j")
+    standing = list((folder / staging.MANIFESTS).glob("derived-*.json"))
+    assert len(standing) == staging.GENERATIONS_KEPT
