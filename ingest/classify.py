@@ -1,10 +1,12 @@
-"""What names mean: kind of an event, category and op of a kernel, element type, dim of a group."""
+"""What names mean: kind of an event, op of a collective's kernel, element type, dim of a group."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 from typing import NamedTuple
+
+from .kernel_names import MOST_OF_A_NAME, function_name
 
 KINDS: dict[str, str] = {
     "kernel": "kernel",
@@ -250,22 +252,16 @@ _COMM_FAMILIES: tuple[tuple[str, re.Pattern[str], str | None], ...] = (
      "reduce_scatter"),
     ("userbuffers", re.compile(r"userbuffers\w*_ag|userbuffers\w*all_?gather", re.I), "all_gather"),
     ("userbuffers", re.compile(r"userbuffers", re.I), "all_reduce"),
-    ("custom", re.compile(r"all_?reduce|reduce_?scatter|all_?gather|all_?to_?all|all2all", re.I),
-     None),
+    # (A block or a warp that reduces among its own threads sends nothing.)
+    ("custom", re.compile(r"(?<!block)(?<!warp)(?<!block_)(?<!warp_)all_?reduce"
+                          r"|reduce_?scatter|all_?gather|all_?to_?all|all2all", re.I), None),
 )  # fmt: skip
+
+_COMM_SEEN = ("ccl", "reduce", "gather", "scatter", "all", "deep_ep", "shmem", "userbuffers")
+"""One of these is in every name that a family above fits."""
 
 _COPY_OPS = frozenset({"all_gather", "broadcast", "send", "recv", "send_recv", "all_to_all"})
 """Ops whose NCCL kernels are compiled once, for bytes: the type in their name says nothing."""
-
-
-def _function_name(kernel: str) -> str:
-    """A kernel's name without arguments and template parameters, which may name other things."""
-    plain = kernel.replace("(anonymous namespace)::", "")
-    return plain.split("<", 1)[0].split("(", 1)[0]
-
-
-MOST_OF_A_NAME = 1000
-"""Characters of a name that are looked at: some patterns take the square of its length."""
 
 
 @lru_cache(maxsize=65536)
@@ -275,14 +271,14 @@ def comm_kernel(name: str) -> CommKernel | None:
     Kernels that a compiler generated (`triton_...`) carry the names of the operators fused into
     them and are never communication.
     """
-    function = _function_name(name[:MOST_OF_A_NAME])
-    if function.startswith("triton_"):
+    function = function_name(name)
+    low = function.lower()
+    if function.startswith("triton_") or not any(text in low for text in _COMM_SEEN):
         return None
     family = next((f for f in _COMM_FAMILIES if f[1].search(function)), None)
     if family is None:
         return None
     library, _, op = family
-    low = function.lower()
     if op is None:
         body = re.sub(r"(nccl|rccl)(symk?)?(dev)?kernel|generic|kernel", "", low)
         op = op_of_collective_name(body) or "unknown"
@@ -306,61 +302,6 @@ def comm_kernel(name: str) -> CommKernel | None:
         elif op == "send_recv":
             algo = None
     return CommKernel(library, op, dtype, algo, proto)
-
-
-_CATEGORIES: tuple[tuple[str, re.Pattern[str]], ...] = (
-    # the first that fits decides; `comm` comes before all of these, from `comm_kernel`
-    ("attention", re.compile(
-        r"flash(_|infer|::|fwd|bwd|attn)|fmha|attention|(^|[_:])attn|paged_?att|mla_|sdpa|softmax_warp_.*mask",
-        re.I)),
-    ("conv", re.compile(
-        r"conv(?!ert)|wgrad|dgrad|cudnn.*(fprop|winograd)|winograd|miopenSp|im2col|col2im|nchwToNhwc"
-        r"|nhwcToNchw|implicit_?gemm",
-        re.I)),
-    ("gemm", re.compile(
-        r"gemm|cutlass|cublas|nvjet|wgmma|(^|[_\W])mm([_\W]|$)|matmul|splitKreduce|splitk_reduce|Cijk_"
-        r"|xmma|gemv|dot_kernel|_bmm",
-        re.I)),
-    ("norm", re.compile(r"(layer|batch|group|rms|instance)_?norm|_norm_|bn_(fw|bw)", re.I)),
-    ("softmax", re.compile(r"softmax|cross_?entropy|nll_loss", re.I)),
-    ("optimizer", re.compile(r"adam|multi_tensor_apply|_sgd|lamb_|lion|adagrad|muon", re.I)),
-    ("embedding", re.compile(r"embedding|emb_", re.I)),
-    ("moe", re.compile(r"moe|topk_?gating|permute_|unpermute|expert", re.I)),
-    ("sort", re.compile(r"sort|topk|top_k|scan|unique|histogram|bincount", re.I)),
-    ("rng", re.compile(r"random|dropout|philox|distribution_|uniform_|bernoulli", re.I)),
-    ("copy", re.compile(
-        r"catarray|copy_kernel|direct_copy|transpose|memcpy|pad_|copy_device|cat_batched|_copy_",
-        re.I)),
-    ("memset", re.compile(r"memset|fillfunctor|fill_kernel", re.I)),
-    ("index", re.compile(r"gather|scatter|index|take_|masked_", re.I)),
-    ("reduction", re.compile(r"reduce|reduction|(^|[_\W])(sum|mean|max|norm)_", re.I)),
-    ("elementwise", re.compile(
-        r"elementwise|vectorized|pointwise|unrolled|functor|gelu|silu|relu|sigmoid"
-        r"|quant|cast|add_|mul_",
-        re.I)),
-)  # fmt: skip
-
-
-@lru_cache(maxsize=65536)
-def category_of_kernel(name: str) -> str:
-    """Category of a kernel by its name: comm, gemm, attention, ..., other.
-
-    A compiler's generated kernel is told by its kind (`triton_poi_`: elementwise) unless it is a
-    template of attention or convolution.
-    """
-    if comm_kernel(name) is not None:
-        return "comm"
-    name = name[:MOST_OF_A_NAME]
-    if name.startswith("triton_"):
-        if name.startswith("triton_tem_"):
-            return "attention" if "attention" in name else "conv" if "conv" in name else "gemm"
-        return "elementwise" if name.startswith("triton_poi_") else (
-            "reduction" if name.startswith(("triton_red_", "triton_per_")) else "other"
-        )  # fmt: skip
-    for category, pattern in _CATEGORIES:
-        if pattern.search(name):
-            return category
-    return "other"
 
 
 _DIMS: tuple[tuple[str, str], ...] = (

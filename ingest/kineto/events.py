@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from .. import classify
+from .. import classify, kernels
 from ..schema import TABLES, TEXT
 from .header import LATEST_NS
 from .problems import Tally
@@ -115,7 +115,7 @@ class Names:
         return KIND[classify.kind_of(category)]
 
     def _category_code(self, name: str) -> int:
-        return self.category_code(classify.category_of_kernel(name))
+        return self.category_code(kernels.category_of_kernel(name))
 
     def category_array(self, codes: np.ndarray) -> pa.DictionaryArray:
         """Category codes as a dictionary array; -1 is null."""

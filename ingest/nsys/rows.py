@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from .. import classify
+from .. import kernels
 from ..kineto.launches import Launches, launch_of, launches
 from ..kineto.rawbatch import NULL
 from ..kineto.steps import HostSteps, numbers_of, step_index_at
@@ -139,7 +139,7 @@ class Maker:
                 pc.coalesce(t["demangledName"], t["shortName"]), strings, "unknown kernel"
             )
             words = names.dictionary.to_pylist()
-            return names, {w: classify.category_of_kernel(w) for w in words}, "kernel"
+            return names, {w: kernels.category_of_kernel(w) for w in words}, "kernel"
         if table == MEMCPY:
             code = small(t["copyKind"]) << 16 | small(t["srcKind"]) << 8 | small(t["dstKind"])
             return coded(code, copy_name), "copy", "memcpy"

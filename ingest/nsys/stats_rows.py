@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING
 
-from .. import classify, texts
+from .. import classify, kernels, texts
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
 from ..schema import MAX_RANK, event_id
@@ -189,7 +189,7 @@ class _Trace:
             return
         self.n += 1
         category = {"memcpy": "copy", "memset": "memset"}.get(kind)
-        category = category or classify.category_of_kernel(name)
+        category = category or kernels.category_of_kernel(name)
         identity = self._id + (offset & ((1 << 34) - 1))
         self._c.add(
             "events",

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .. import classify
+from .. import classify, kernels
 from ..collect import Collector
 from ..kineto.rawbatch import NULL
 from .ascend_names import dtype_of, hccl_op, kind_of_task, scaled, us_to_ns
@@ -161,7 +161,7 @@ class Trace:
             self._communication(n, name, args, span, pid, tid, correlation)
         elif process == "Ascend Hardware":
             kind = kind_of_task(args.get("Task Type"), name)
-            category = classify.category_of_kernel(name) if kind == "kernel" else None
+            category = kernels.category_of_kernel(name) if kind == "kernel" else None
             self.time.device(
                 n, kind, name, "copy" if kind == "memcpy" else category, *span,
                 stream=_first(args.get("Physic Stream Id"), args.get("Stream Id"), tid),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .. import classify
+from .. import classify, kernels
 from ..collect import Collector
 from ..errors import RankUnknown, UnusableInput
 from ..kineto.launches import launch_of, launch_times
@@ -112,7 +112,7 @@ class Records:
         if span is None:
             return
         n_blocks, n_threads = blocks(grid, group)
-        category = classify.category_of_kernel(name)
+        category = kernels.category_of_kernel(name)
         self.time.device(
             n, "kernel", name, category, *span, stream=stream, device=device,
             correlation=correlation, grid_blocks=n_blocks, block_threads=n_threads,
