@@ -122,7 +122,7 @@ class Warehouse:
             self.job(None)
         store = self.store
         snapshots = [store.snapshot(id) for id in ids]
-        con = connect({s.job: s.files for s in snapshots})
+        con = connect({s.job: s.files for s in snapshots}, categories=_categories(snapshots))
         computed.attach(con, [(s, store.job_folder(s.job)) for s in snapshots])
         _confine(con, snapshots)
         return con
@@ -255,6 +255,18 @@ class Job:
         """The same of the benchmarks (`cost_curves`) that were ingested with the job."""
         return self._rows("cost_curve_fit")
 
+    def rail_load(self) -> pl.DataFrame:
+        """Bytes and busy time (ns) by window and rail, measured and derived each by itself."""
+        return self._rows("rail_load", "step, window_start_ns, source, unit, host, rail, nic")
+
+    def rail_imbalance(self) -> pl.DataFrame:
+        """max/mean, variation and Jain's index over the rails of each window."""
+        return self._rows("rail_imbalance", "step, window_start_ns, source, unit")
+
+    def rail_left_out(self) -> pl.DataFrame:
+        """Operations whose bytes could not be derived for any rail, by the reason."""
+        return self._rows("rail_left_out")
+
     def kernel_stats(self) -> pl.DataFrame:
         """Kernels by rank and name: count, total, median, p99 (ns), the longest in all first."""
         return self._rows("kernel_stats", "total_ns DESC, rank, name")
@@ -381,6 +393,15 @@ def demo(folder: str | os.PathLike[str] = "retime-demo", **options: Any) -> dict
     from . import demo as bundled
 
     return bundled.run(folder, **options)
+
+
+def _categories(snapshots: list[Snapshot]) -> dict[str, dict[str, str]]:
+    """What users said of kernels, by job; nothing is read for jobs of which they said nothing."""
+    if not any(s.kernels for s in snapshots):
+        return {}
+    from ..ingest import kernel_rules
+
+    return {s.job: kernel_rules.categories(s.files, s.kernels) for s in snapshots if s.kernels}
 
 
 _IN_USE: WeakKeyDictionary[DuckDBPyConnection, Any] = WeakKeyDictionary()

@@ -246,9 +246,8 @@ def test_the_benchmarks_own_columns_are_our_macros(benchmarks):
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce"
     }  # fmt: skip
     for row in rows.to_dicts():
-        near = {"rel": 0.006, "abs": 0.0051}
-        assert row["algbw"] == pytest.approx(row["algbw_said"], **near), row
-        assert row["busbw"] == pytest.approx(row["busbw_said"], **near), row
+        assert row["algbw"] == pytest.approx(row["algbw_said"], rel=0.006, abs=0.0051), row
+        assert row["busbw"] == pytest.approx(row["busbw_said"], rel=0.006, abs=0.0051), row
 
 
 def test_a_real_job(retime_traces, tmp_path):

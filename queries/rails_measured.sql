@@ -1,0 +1,122 @@
+-- The bytes that each rail was seen to carry: of the sources that watch a host, the one that sees
+-- most.
+-- requires: clocks, nics
+
+-- Samples of counters of bytes that only grow, as what came in between; one that falls began anew.
+CREATE VIEW _counted_traffic AS
+WITH samples AS (
+    SELECT
+        c.job, c.rank, coalesce(c.host, r.host) AS host, c.device AS nic, c.time_ns, c.value,
+        _nic_counter(c.name) AS of,
+        lag(c.value) OVER series AS value_before,
+        lag(c.time_ns) OVER series AS before_ns
+    FROM counters c
+    LEFT JOIN ranks r USING (job, rank)
+    WHERE _nic_counter(c.name) IS NOT NULL AND c.device IS NOT NULL AND c.time_ns IS NOT NULL
+    WINDOW series AS (
+        PARTITION BY c.job, c.rank, c.host, c.device, c.name ORDER BY c.time_ns, c.value
+    )
+)
+SELECT
+    job, rank, host, nic, of.way AS direction, before_ns AS start_ns, time_ns AS end_ns,
+    (value - value_before) * of.unit AS bytes
+FROM samples
+WHERE value >= value_before;
+
+-- What one source saw of each host, in the order of how much it sees: counters of NICs see all that
+-- a NIC carries, the proxy's records only what NCCL sent. Sources of one host tell the same bytes,
+-- so one counts. `level`: 1 and 2 watch NICs, the others single ranks.
+CREATE VIEW _sightings AS
+WITH seen AS (
+    SELECT
+        t.job, t.rank, coalesce(t.host, r.host) AS host, t.nic, t.rail, t.direction,
+        t.bytes, t.start_ns, t.end_ns, t.collective_id, t.source,
+        coalesce(list_position(['nsys', 'counters', 'profiler', 'inspector'], t.source), 5) AS level
+    FROM transfers t
+    LEFT JOIN ranks r USING (job, rank)
+    -- Links within a host (NVLink, PCIe, HCCS, shared memory) are no NICs; nor are switches.
+    WHERE t.measured AND regexp_matches(t.via, '^(NET|RDMA)(/|$)')
+      AND coalesce(t.host, r.host, t.rank::VARCHAR) IS NOT NULL
+    UNION ALL BY NAME
+    SELECT job, rank, host, nic, NULL AS rail, direction, bytes, start_ns, end_ns,
+           NULL AS collective_id, 'counters' AS source, 2 AS level
+    FROM _counted_traffic
+    WHERE host IS NOT NULL
+)
+FROM seen
+QUALIFY level = min(level) OVER (PARTITION BY job, coalesce(host, 'rank ' || rank));
+
+-- One row a transfer or an interval of a counter, on the job's clock, with the rail it went over.
+-- `moved` is null for a single step of NCCL's proxy: it has a time, and its bytes are elsewhere.
+CREATE VIEW _measured_traffic AS
+WITH nics AS MATERIALIZED (
+    FROM _nics
+), of_host AS (
+    FROM _rank_clocks WHERE host IS NOT NULL
+    QUALIFY row_number() OVER (PARTITION BY job, host ORDER BY rank) = 1
+), stepped AS (
+    SELECT job, rank, collective_id, min(step) AS step
+    FROM collectives
+    WHERE collective_id IS NOT NULL AND step IS NOT NULL
+    GROUP BY job, rank, collective_id
+), placed AS (
+    SELECT
+        s.*,
+        p.step,
+        coalesce(n.nic, m.nic, l.nic, r.port) AS port,
+        CASE WHEN n.nic IS NOT NULL THEN 'NIC named by the source'
+             WHEN m.nic IS NOT NULL THEN 'NIC by its number'
+             WHEN l.nic IS NOT NULL THEN 'NIC by its rail'
+             ELSE r.how END AS found,
+        k.offset_ns, k.drift_ppm, k.anchor_ns
+    FROM _sightings s
+    LEFT JOIN stepped p
+        ON p.job = s.job AND p.rank = s.rank AND p.collective_id = s.collective_id
+    LEFT JOIN nics n ON n.job = s.job AND n.host = s.host AND n.nic = s.nic
+    LEFT JOIN nics m ON m.job = s.job AND m.host = s.host
+        AND m.place = try_cast(regexp_extract(s.nic, '^ib(\d+)$', 1) AS BIGINT)
+    LEFT JOIN (
+        FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, said_rail ORDER BY place) = 1
+    ) l ON l.job = s.job AND l.host = s.host AND l.said_rail = s.rail
+    LEFT JOIN _rank_rails r ON r.job = s.job AND r.rank = s.rank
+    LEFT JOIN (
+        SELECT job, rank, NULL AS host, offset_ns, drift_ppm, anchor_ns FROM _rank_clocks
+        UNION ALL
+        SELECT job, NULL, host, offset_ns, drift_ppm, anchor_ns FROM of_host
+    ) k ON k.job = s.job AND (
+        k.rank = s.rank OR (s.rank IS NULL AND k.host = s.host)
+    )
+)
+SELECT
+    job, step, collective_id, host, port,
+    _aligned_ns(start_ns, offset_ns, drift_ppm, anchor_ns) AS start_ns,
+    _aligned_ns(end_ns, offset_ns, drift_ppm, anchor_ns) AS end_ns,
+    -- 0 times bytes: null where there are none.
+    bytes * CASE direction WHEN 'send' THEN 1 WHEN 'recv' THEN 0 END AS sent,
+    bytes * CASE direction WHEN 'recv' THEN 1 WHEN 'send' THEN 0 END AS received,
+    bytes AS moved,
+    source || ', ' || found AS how
+FROM placed
+WHERE port IS NOT NULL AND (bytes IS NULL OR bytes > 0 OR level > 2);
+
+-- The rails that a host's measured source watches: all NICs of the host where it counts at NICs,
+-- else the rails of the ranks that it was on in.
+CREATE VIEW _watched_rails AS
+WITH on_in AS MATERIALIZED (
+    SELECT DISTINCT job, host, rank, source, level FROM _sightings
+), of_ranks AS (
+    SELECT DISTINCT c.job, c.rank, unnest(string_split(c.source, '+')) AS source
+    FROM (SELECT DISTINCT job, rank, source FROM collectives) c
+)
+SELECT job, host, port FROM _rails WHERE (job, host) IN (
+    SELECT (job, host) FROM on_in WHERE level <= 2
+)
+UNION
+SELECT r.job, r.host, r.port
+FROM _rank_rails r
+WHERE (r.job, r.rank) IN (SELECT (job, rank) FROM on_in WHERE level > 2)
+   OR (r.job, r.rank) IN (
+       SELECT (c.job, c.rank) FROM of_ranks c JOIN (
+           SELECT DISTINCT job, source FROM on_in WHERE level > 2
+       ) o USING (job, source)
+   );

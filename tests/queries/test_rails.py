@@ -1,0 +1,393 @@
+"""Loads of rails by hand: derived from placement, measured, and what each may not claim."""
+
+import math
+
+import pytest
+from retime.queries import loader
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def hosts():
+    """`hosts(2, 8)`: ranks of two hosts (h0, h1) with eight GPUs each, on one clock."""
+
+    def rows(n_hosts, n_local):
+        return [
+            {"rank": h * n_local + i, "host": f"h{h}", "local_rank": i, "start_ns": 0,
+             "end_ns": 10**9, "clock_offset_ns": 0, "clock_error_ns": 0}
+            for h in range(n_hosts) for i in range(n_local)
+        ]  # fmt: skip
+
+    return rows
+
+
+def comm(n, name="w"):
+    return [{"comm": name, "ranks": list(range(n)), "size": n}]
+
+
+def loads(con, more="true"):
+    """host, rail, sent, received, bytes of each row of `rail_load`."""
+    return con.sql(f"""
+        SELECT host, rail, sent_bytes, received_bytes, bytes FROM rail_load
+        WHERE {more} ORDER BY ALL
+    """).fetchall()
+
+
+def all_reduce(part, n, size, **more):
+    return [
+        part(r, 0, 1000, in_bytes=size, out_bytes=size, group_size=n, event_id=r, **more)
+        for r in range(n)
+    ]
+
+
+def test_one_continuous_ring_crosses_over_one_nic(open_job, hosts, part):
+    """DESIGN's figure: 192 MiB over 16 ranks of two hosts, 720 MiB in both directions."""
+    ring = [{"kind": "ring", "comm": "w", "channel": 0, "rank": r, "peer_rank": (r + 1) % 16,
+             "host": f"h{r // 8}"} for r in range(16)]  # fmt: skip
+    nics = [{"kind": "nic", "host": f"h{h}", "device": "mlx5_0"} for h in (0, 1)]
+    links = [
+        {"kind": "link", "comm": "w", "channel": 0, "rank": a, "peer_rank": b,
+         "host": f"h{a // 8}", "device": "mlx5_0", "via": "NET/IB/GDRDMA"}
+        for a, b in ((7, 8), (8, 7), (15, 0), (0, 15))
+    ]  # fmt: skip
+    con = open_job(
+        ranks=hosts(2, 8), comms=comm(16), topology=[*ring, *nics, *links],
+        collectives=all_reduce(part, 16, 192 * MIB, algo="ring"),
+    )  # fmt: skip
+    # An edge of the ring carries 2 * 15/16 * 192 = 360 MiB; two of them cross, one each way.
+    assert loads(con) == [
+        ("h0", 0, 360 * MIB, 360 * MIB, 720 * MIB),
+        ("h1", 0, 360 * MIB, 360 * MIB, 720 * MIB),
+    ]
+    assert con.sql("SELECT DISTINCT nic, source, unit, collectives, is_best, how FROM rail_load"
+    ).fetchall() == [
+        ("mlx5_0", "derived", "bytes", 1, True, "ring, channels and NICs of the log")
+    ]  # fmt: skip
+
+
+def test_idle_nics_count(open_job, hosts, part):
+    """The same ring with eight NICs a host, of which it uses the fourth."""
+    nics = [{"kind": "nic", "host": f"h{h}", "device": f"mlx5_{i}"}
+            for h in (0, 1) for i in range(8)]  # fmt: skip
+    ring = [{"kind": "ring", "comm": "w", "channel": 0, "rank": r, "peer_rank": (r + 1) % 16}
+            for r in range(16)]  # fmt: skip
+    links = [
+        {"kind": "link", "comm": "w", "channel": 0, "rank": a, "peer_rank": b,
+         "host": f"h{a // 8}", "device": "mlx5_3", "via": "NET/IB"}
+        for a, b in ((7, 8), (8, 7), (15, 0), (0, 15))
+    ]  # fmt: skip
+    con = open_job(
+        ranks=hosts(2, 8), comms=comm(16), topology=[*ring, *nics, *links],
+        collectives=all_reduce(part, 16, 192 * MIB),
+    )  # fmt: skip
+    used = [(h, 3, 360 * MIB, 360 * MIB, 720 * MIB) for h in ("h0", "h1")]
+    assert loads(con, "bytes > 0") == used
+    (row,) = con.sql("FROM rail_imbalance").pl().to_dicts()
+    # Two of 16 carry all: max/mean 8, variance 7 means squared, Jain 2/16.
+    assert row == {
+        "job": "j", "step": None, "window_by": "tenth of the job", "window_start_ns": 0,
+        "window_ns": 100, "source": "derived", "unit": "bytes", "n_rails": 16, "idle_rails": 14,
+        "bytes": 1440 * MIB, "max_over_mean": 8, "cv": pytest.approx(math.sqrt(7)),
+        "jain": 0.125, "busy_max_over_mean": 8, "busy_cv": pytest.approx(math.sqrt(7)),
+        "busy_jain": 0.125, "busiest_host": "h0", "busiest_rail": 3, "busiest_nic": "mlx5_3",
+        "is_best": True,
+    }  # fmt: skip
+
+
+def test_hierarchical_crosses_over_all_nics(open_job, hosts, part):
+    """DESIGN's figure: 384 MiB in both directions together, over eight NICs."""
+    con = open_job(
+        ranks=hosts(2, 8), comms=comm(16),
+        collectives=all_reduce(part, 16, 192 * MIB, algo="hierarchical"),
+    )  # fmt: skip
+    # A rank's shard is 24 MiB; a ring of two hosts sends it once each way.
+    assert loads(con) == [
+        (f"h{h}", i, 24 * MIB, 24 * MIB, 48 * MIB) for h in (0, 1) for i in range(8)
+    ]
+    assert con.sql("SELECT sum(bytes) FROM rail_load WHERE host = 'h0'").fetchall() == [
+        (384 * MIB,)
+    ]
+    assert con.sql("SELECT max_over_mean, cv, jain FROM rail_imbalance").fetchall() == [(1, 0, 1)]
+
+
+def test_a_ring_that_no_log_tells_goes_evenly_over_its_members(open_job, hosts, part):
+    con = open_job(
+        ranks=hosts(2, 2), comms=[{"comm": "w", "ranks": [0, 2, 3], "size": 3}],
+        collectives=[
+            part(r, 0, 10, op="all_gather", in_bytes=300, out_bytes=900, group_size=3, event_id=r)
+            for r in (0, 2, 3)
+        ],
+    )  # fmt: skip
+    # 2/3 of 900 bytes go in and out of each host: over one rail of h0, over two of h1.
+    assert loads(con) == [
+        ("h0", 0, 600, 600, 1200), ("h0", 1, 0, 0, 0),
+        ("h1", 0, 300, 300, 600), ("h1", 1, 300, 300, 600),
+    ]  # fmt: skip
+    assert con.sql("SELECT DISTINCT how FROM rail_load ORDER BY 1").fetchall() == [
+        ("idle",),
+        ("ring assumed, evenly over members; one rail a local rank (assumed)",),
+    ]
+    (row,) = con.sql("SELECT max_over_mean, cv, jain FROM rail_imbalance").fetchall()
+    # 1200, 0, 600, 600: mean 600, squares of deviations 360000 twice.
+    assert row == pytest.approx((2, math.sqrt(0.5), 2400**2 / (4 * (1440000 + 2 * 360000))))
+
+
+def test_only_the_channels_in_use_carry(open_job, hosts, part):
+    """Two channels, one over each NIC; a small operation uses the first alone."""
+    orders = {0: [0, 1, 2, 3], 1: [1, 0, 3, 2]}
+    ring = [
+        {"kind": "ring", "comm": "log", "channel": c, "rank": o[i], "peer_rank": o[(i + 1) % 4]}
+        for c, o in orders.items() for i in range(4)
+    ]  # fmt: skip
+    nics = [{"kind": "nic", "host": f"h{h}", "device": f"n{i}"} for h in (0, 1) for i in (0, 1)]
+    # The log and the profile name the communicator differently; its members are the same.
+    con = open_job(
+        ranks=hosts(2, 2), comms=comm(4) + comm(4, "log"), topology=ring + nics,
+        collectives=all_reduce(part, 4, 1000, channels=1)
+        + all_reduce(part, 4, 4000, channels=8, collective_id=2),
+    )  # fmt: skip
+    # 2 * 3/4: 1500 bytes on channel 0 (out at 1, in at 2, out at 3, in at 0); then 3000 on each.
+    assert loads(con) == [
+        ("h0", 0, 3000, 4500, 7500), ("h0", 1, 4500, 3000, 7500),
+        ("h1", 0, 3000, 4500, 7500), ("h1", 1, 4500, 3000, 7500),
+    ]  # fmt: skip
+    assert con.sql("SELECT DISTINCT how FROM rail_load").fetchall() == [
+        ("ring assumed, channels of the log, rails of the ranks",)
+    ]
+
+
+def test_a_tree_that_a_log_tells(open_job, hosts, part):
+    # 3 -> 2 -> 0 <- 1 with the edge 2 -> 0 between hosts.
+    tree = [{"kind": "tree", "comm": "w", "channel": 0, "rank": a, "peer_rank": b}
+            for a, b in ((3, 2), (2, 0), (1, 0))]  # fmt: skip
+    con = open_job(
+        ranks=hosts(2, 2), comms=comm(4), topology=tree,
+        collectives=all_reduce(part, 4, 1000, algo="tree"),
+    )  # fmt: skip
+    # The whole vector goes up and comes down.
+    assert loads(con, "bytes > 0") == [("h0", 0, 1000, 1000, 2000), ("h1", 0, 1000, 1000, 2000)]
+
+
+def test_an_uneven_all_to_all(open_job, hosts, part):
+    """Two rails a host; rank 1 sends nearly all it has to the other host."""
+    splits = {0: [4, 4, 1, 1], 1: [0, 1, 7, 2], 2: [2, 2, 3, 3], 3: [0, 0, 0, 10]}
+    got = {r: [splits[s][r] for s in range(4)] for r in range(4)}
+    rows = [
+        part(r, 0, 10, op="all_to_all", in_bytes=100 * sum(splits[r]),
+             out_bytes=100 * sum(got[r]), in_splits=splits[r], out_splits=got[r], group_size=4,
+             event_id=r)
+        for r in range(4)
+    ]  # fmt: skip
+    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    assert loads(con) == [
+        ("h0", 0, 200, 200, 400), ("h0", 1, 900, 200, 1100),
+        ("h1", 0, 400, 800, 1200), ("h1", 1, 0, 300, 300),
+    ]  # fmt: skip
+    (row,) = con.sql("SELECT max_over_mean, cv, jain, busiest_host, busiest_rail "
+                     "FROM rail_imbalance").fetchall()  # fmt: skip
+    # Mean 750; deviations 350, 350, 450, 450.
+    deviation = math.sqrt((2 * 350**2 + 2 * 450**2) / 4)
+    assert row[:2] == pytest.approx((1.6, deviation / 750))
+    assert row[2] == pytest.approx(3000**2 / (4 * (400**2 + 1100**2 + 1200**2 + 300**2)))
+    assert row[3:] == ("h1", 0)
+
+
+def test_an_even_all_to_all_and_point_to_point(open_job, hosts, part):
+    rows = [
+        part(r, 0, 10, op="all_to_all", in_bytes=400, out_bytes=400, group_size=4, event_id=r)
+        for r in range(4)
+    ]  # fmt: skip
+    rows += [
+        part(1, 20, 30, op="send", peer=2, in_bytes=50, collective_id=2, event_id=9),
+        part(2, 20, 30, op="recv", peer=1, out_bytes=50, collective_id=2, event_id=10),
+        part(0, 20, 30, op="send", peer=1, in_bytes=7, collective_id=3, event_id=11),
+        part(1, 20, 30, op="recv", peer=0, out_bytes=7, collective_id=3, event_id=12),
+    ]
+    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    assert con.sql("""
+        SELECT host, rail, sum(sent_bytes), sum(received_bytes) FROM rail_load
+        GROUP BY ALL ORDER BY ALL
+    """).fetchall() == [
+        ("h0", 0, 200, 200), ("h0", 1, 250, 200), ("h1", 0, 200, 250), ("h1", 1, 200, 200)
+    ]  # fmt: skip
+
+
+def test_a_gather_meets_at_its_root(open_job, hosts, part):
+    rows = [
+        part(r, 0, 10, op="gather", root=0, in_bytes=100, out_bytes=400 if r == 0 else None,
+             group_size=4, event_id=r)
+        for r in range(4)
+    ]  # fmt: skip
+    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    assert loads(con) == [
+        ("h0", 0, 0, 200, 200), ("h0", 1, 0, 0, 0), ("h1", 0, 100, 0, 100), ("h1", 1, 100, 0, 100)
+    ]  # fmt: skip
+
+
+def test_windows_are_steps_where_there_are_steps(open_job, hosts, part):
+    steps = [{"rank": r, "step": s, "start_ns": s * 1000, "end_ns": s * 1000 + 1000}
+             for r in (0, 1) for s in (1, 2)]  # fmt: skip
+    rows = [
+        part(r, start + 10 * r, start + 100, in_bytes=size, out_bytes=size, group_size=2,
+             collective_id=i, step=step, event_id=10 * i + r)
+        for i, (start, size, step) in enumerate(
+            [(1000, 64, 1), (1050, 64, 1), (2000, 32, 2), (5000, 16, None)])
+        for r in (0, 1)
+    ]  # fmt: skip
+    con = open_job(ranks=hosts(2, 1), comms=comm(2), steps=steps, collectives=rows)
+    assert con.sql("""
+        SELECT step, window_by, window_start_ns, window_ns, bytes, busy_ns, collectives
+        FROM rail_load WHERE host = 'h0' ORDER BY step NULLS LAST
+    """).fetchall() == [
+        # 1010 to 1100 and 1060 to 1150 are 140 ns of transfer.
+        (1, "step", 1000, 1000, 256, 140, 2),
+        (2, "step", 2000, 1000, 64, 90, 1),
+        (None, "outside steps", None, None, 32, 90, 1),
+    ]
+
+
+def test_routing_counts_tokens(open_job, hosts):
+    def route(rank, to, tokens, token_class="real", step=3):
+        return {"step": step, "layer": 0, "rank": rank, "expert": to, "expert_rank": to,
+                "tokens": tokens, "token_class": token_class}  # fmt: skip
+
+    con = open_job(
+        ranks=hosts(2, 2),
+        routing=[route(0, 1, 500), route(0, 2, 40), route(1, 2, 30), route(3, 0, 10),
+                 route(0, 3, 1000, "dropped"), route(None, 2, 9000)],
+    )  # fmt: skip
+    assert con.sql("""
+        SELECT step, window_by, host, rail, unit, tokens, bytes, busy_ns FROM rail_load ORDER BY ALL
+    """).fetchall() == [
+        (3, "step", "h0", 0, "tokens", 50, None, None),
+        (3, "step", "h0", 1, "tokens", 30, None, None),
+        (3, "step", "h1", 0, "tokens", 70, None, None),
+        (3, "step", "h1", 1, "tokens", 10, None, None),
+    ]
+    assert con.sql("SELECT max_over_mean, bytes, busy_cv FROM rail_imbalance").fetchall() == [
+        (1.75, None, None)
+    ]
+
+
+def test_measured_wins_and_the_two_are_never_added(open_job, hosts, part):
+    def moved(rank, direction, n_bytes, start, end, **more):
+        return {"rank": rank, "direction": direction, "bytes": n_bytes, "start_ns": start,
+                "end_ns": end, "measured": True, "via": "NET", "clock": "host",
+                "collective_id": 1, "source": "profiler"} | more  # fmt: skip
+
+    ours = [
+        moved(0, "send", 300, 0, 40), moved(0, "recv", 290, 10, 50),
+        # Single steps of the proxy: times on the wire.
+        moved(0, "send", None, 0, 10), moved(0, "recv", None, 5, 20),
+        moved(0, "recv", None, 30, 40),
+        # Within the host, and what another source says of the same.
+        moved(0, "send", 9999, 0, 40, via="P2P/IPC"),
+        moved(0, "send", 300, 0, 40, source="inspector"),
+        # What a log said of links is no measurement.
+        moved(0, "send", 5000, 0, 40, measured=False, source="nccl-log"),
+        moved(2, "send", 290, 0, 30), moved(2, "recv", 300, 0, 30),
+    ]  # fmt: skip
+    rows = [
+        part(r, 0, 100, in_bytes=200, out_bytes=200, group_size=4, event_id=r,
+             source="kineto+profiler" if r in (0, 1) else "kineto")
+        for r in range(4)
+    ]  # fmt: skip
+    steps = [{"rank": 0, "step": 1, "start_ns": 0, "end_ns": 200}]
+    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows, transfers=ours, steps=steps)
+    assert con.sql("""
+        SELECT source, host, rail, rank, sent_bytes, received_bytes, bytes, busy_ns, is_best
+        FROM rail_load ORDER BY ALL
+    """).fetchall() == [
+        # 2 * 3/4 * 200 = 300 in and out of each host, by two members.
+        ("derived", "h0", 0, 0, 150, 150, 300, 100, False),
+        ("derived", "h0", 1, 1, 150, 150, 300, 100, False),
+        ("derived", "h1", 0, 2, 150, 150, 300, 100, False),
+        ("derived", "h1", 1, 3, 150, 150, 300, 100, True),
+        ("measured", "h0", 0, 0, 300, 290, 590, 30, True),
+        # The profiler was on in rank 1, and saw nothing; of rank 3 nothing is known.
+        ("measured", "h0", 1, 1, 0, 0, 0, 0, True),
+        ("measured", "h1", 0, 2, 290, 300, 590, 30, True),
+    ]  # fmt: skip
+    assert con.sql("""
+        SELECT source, n_rails, idle_rails, max_over_mean, is_best FROM rail_imbalance
+        ORDER BY ALL
+    """).fetchall() == [("derived", 4, 0, 1, False), ("measured", 3, 1, 1.5, True)]
+
+
+def test_counters_of_nics_see_all_and_win_over_the_proxy(open_job, hosts):
+    def nic(name, direction, n_bytes, start):
+        return {"host": "h0", "nic": name, "direction": direction, "bytes": n_bytes,
+                "start_ns": start, "end_ns": start + 10, "measured": True, "via": "NET/IB",
+                "clock": "host", "source": "nsys"}  # fmt: skip
+
+    con = open_job(
+        ranks=hosts(1, 2),
+        transfers=[
+            nic("mlx5_10", "send", 100, 0), nic("mlx5_2", "recv", 30, 0),
+            nic("mlx5_2", "send", 0, 5), nic("mlx5_10", "send", 100, 5),
+            {"rank": 0, "bytes": 77, "start_ns": 0, "end_ns": 10, "measured": True, "via": "NET",
+             "direction": "send", "source": "profiler", "clock": "host"},
+        ],
+    )  # fmt: skip
+    assert con.sql("""
+        SELECT nic, rail, rank, sum(sent_bytes), sum(received_bytes), sum(busy_ns), min(source)
+        FROM rail_load GROUP BY ALL ORDER BY rail
+    """).fetchall() == [
+        ("mlx5_2", 0, 0, 0, 30, 10, "measured"), ("mlx5_10", 1, 1, 200, 0, 20, "measured")
+    ]  # fmt: skip
+
+
+def test_counters_that_only_grow(open_job, hosts):
+    def sample(name, time_ns, value):
+        return {"host": "h0", "device": "mlx5_0", "name": name, "time_ns": time_ns, "value": value}
+
+    con = open_job(
+        ranks=hosts(1, 1),
+        counters=[
+            sample("port_xmit_data", 0, 1000), sample("port_xmit_data", 10, 1100),
+            # It was reset.
+            sample("port_xmit_data", 20, 5), sample("port_xmit_data", 30, 30),
+            sample("rx_bytes", 0, 7), sample("rx_bytes", 30, 47),
+            sample("temperature", 0, 1), sample("temperature", 30, 90),
+        ],
+    )  # fmt: skip
+    # Words of four bytes: 4 * (100 + 25).
+    assert con.sql("""
+        SELECT nic, sum(sent_bytes), sum(received_bytes), any_value(how) FROM rail_load GROUP BY ALL
+    """).fetchall() == [("mlx5_0", 500, 40, "counters, NIC named by the source")]
+
+
+def test_what_is_not_known_is_not_derived(open_job, hosts, part):
+    more = {"in_bytes": 64, "out_bytes": 64, "group_size": 4}
+    rows = [
+        part(0, 0, 10, event_id=1, **more | {"comm": "gone"}),
+        part(0, 0, 10, event_id=2, op="send", collective_id=2, **more),
+        part(0, 0, 10, event_id=3, algo="nvls", collective_id=3, **more),
+        part(0, 0, 10, event_id=4, collective_id=None, **more),
+        part(0, 0, 10, event_id=5, collective_id=5, group_size=4),
+        part(0, 0, 10, event_id=6, collective_id=6, op="all_to_all", in_splits=[1, 2], **more),
+        part(0, 0, 10, event_id=7, collective_id=7, op="barrier"),
+    ]
+    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    assert con.sql("FROM rail_load").fetchall() == []
+    assert con.sql("FROM rail_imbalance").fetchall() == []
+    assert con.sql("""
+        SELECT op, reason, operations, bytes FROM rail_left_out ORDER BY reason
+    """).fetchall() == [
+        ("all_reduce", "members or their hosts unknown", 1, 64),
+        ("all_reduce", "no form for this operation under this algorithm", 1, 64),
+        ("all_reduce", "not matched across ranks", 1, 64),
+        ("send", "peer unknown", 1, 64),
+        ("all_reduce", "size unknown", 1, None),
+        ("all_to_all", "splits are cut off", 1, 64),
+    ]
+
+
+def test_one_host_and_no_job_have_no_derived_rails(open_job, hosts, part):
+    con = open_job(ranks=hosts(1, 4), comms=comm(4), collectives=all_reduce(part, 4, 100))
+    assert con.sql("FROM rail_load").fetchall() == []
+    assert con.sql("FROM rail_left_out").fetchall() == []
+    con = loader.connect({})
+    for view in ("rail_load", "rail_imbalance", "rail_left_out"):
+        assert con.sql(f"FROM {view}").fetchall() == []
