@@ -109,11 +109,13 @@ CREATE VIEW rail_load (
 ) AS
 WITH traffic AS MATERIALIZED (
     FROM _rail_traffic
+), rails AS MATERIALIZED (
+    FROM _rails
 ), windows AS (
     SELECT DISTINCT job, source, unit, step, window_by, tenth, window_start_ns, window_ns
     FROM traffic
 ), watched AS (
-    SELECT job, 'derived' AS source, host, port FROM _rails WHERE host IS NOT NULL
+    SELECT job, 'derived' AS source, host, port FROM rails WHERE host IS NOT NULL
     UNION ALL
     (
         SELECT job, 'measured', host, port FROM _watched_rails
@@ -194,7 +196,7 @@ LEFT JOIN timed_windows t
     ON t.job = e.job AND t.source = e.source AND t.unit = e.unit
     AND t.step IS NOT DISTINCT FROM e.step AND t.window_by = e.window_by
     AND t.tenth IS NOT DISTINCT FROM e.tenth
-LEFT JOIN _rails r ON r.job = e.job AND r.host IS NOT DISTINCT FROM e.host AND r.port = e.port;
+LEFT JOIN rails r ON r.job = e.job AND r.host IS NOT DISTINCT FROM e.host AND r.port = e.port;
 
 CREATE MACRO _max_over_mean(x) AS max(x) / nullif(avg(x), 0);
 

@@ -309,8 +309,12 @@ WITH own AS MATERIALIZED (
     JOIN own b ON b.job = r.job AND b.rank = r.expert_rank
     WHERE a.host <> b.host
 )
-SELECT job, step, host, port, tokens AS sent, 0 AS received, 'routing, ' || how AS how
-FROM crossing
-UNION ALL
-SELECT job, step, to_host, to_port, 0, tokens, 'routing, ' || to_how
-FROM crossing;
+SELECT job, step, host, port, sum(sent) AS sent, sum(received) AS received, how
+FROM (
+    SELECT job, step, host, port, tokens AS sent, 0 AS received, 'routing, ' || how AS how
+    FROM crossing
+    UNION ALL
+    SELECT job, step, to_host, to_port, 0, tokens, 'routing, ' || to_how
+    FROM crossing
+)
+GROUP BY job, step, host, port, how;
