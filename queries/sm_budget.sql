@@ -1,0 +1,180 @@
+-- What communication kernels hold of the device while compute runs, and what that costs it.
+-- requires: clocks
+
+-- One row a communication kernel of a device: in the order in which they start on the rank, until
+-- when those begun so far run, and how long any had run before this one began.
+CREATE VIEW _comm_kernels AS
+WITH named AS (
+    SELECT job, event_id, any_value(comm) AS comm, max(channels) AS channels
+    FROM collectives
+    WHERE event_id IS NOT NULL
+    GROUP BY job, event_id
+), ordered AS (
+    SELECT
+        e.job, e.rank, e.device, e.event_id, e.name, n.comm,
+        coalesce(e.grid_blocks, n.channels) AS blocks,
+        e.grid_blocks IS NULL AND n.channels IS NOT NULL AS by_channels,
+        e.start_ns, e.start_ns + greatest(e.dur_ns, 0) AS end_ns,
+        max(e.start_ns + greatest(e.dur_ns, 0)) OVER (
+            PARTITION BY e.job, e.rank, e.device ORDER BY e.start_ns RANGE UNBOUNDED PRECEDING
+        ) AS until_ns,
+        lead(e.start_ns) OVER w AS next_ns
+    FROM events e
+    LEFT JOIN named n ON n.job = e.job AND n.event_id = e.event_id
+    WHERE e.kind = 'kernel' AND e.category = 'comm'
+    WINDOW w AS (PARTITION BY e.job, e.rank, e.device ORDER BY e.start_ns, e.event_id)
+)
+SELECT
+    * EXCLUDE (next_ns),
+    next_ns IS DISTINCT FROM start_ns AS is_latest,
+    coalesce(sum(greatest(0, least(coalesce(next_ns, until_ns), until_ns) - start_ns)) OVER (
+        PARTITION BY job, rank, device ORDER BY start_ns, event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), 0) AS before_ns
+FROM ordered;
+
+-- One row a compute kernel: how long any communication kernel of its device ran beside it, and the
+-- one of those that began last before its end.
+CREATE VIEW _beside_comm AS
+WITH computes AS (
+    SELECT
+        e.job, e.rank, e.device, e.name, e.grid_blocks, e.block_threads, e.start_ns,
+        e.start_ns + greatest(e.dur_ns, 0) AS end_ns
+    FROM events e
+    WHERE e.kind = 'kernel' AND e.category IS DISTINCT FROM 'comm' AND e.dur_ns > 0
+), latest AS (
+    SELECT * FROM _comm_kernels WHERE is_latest
+)
+SELECT
+    k.job, k.rank, k.device, k.name, k.grid_blocks, k.block_threads, k.start_ns, k.end_ns,
+    coalesce(b.before_ns + greatest(0, least(k.end_ns, b.until_ns) - b.start_ns), 0)
+        - coalesce(a.before_ns + greatest(0, least(k.start_ns, a.until_ns) - a.start_ns), 0)
+        AS overlap_ns,
+    b.name AS comm_name, b.comm
+FROM computes k
+ASOF LEFT JOIN latest a
+    ON a.job = k.job AND a.rank = k.rank AND a.device IS NOT DISTINCT FROM k.device
+    AND a.start_ns <= k.start_ns
+ASOF LEFT JOIN latest b
+    ON b.job = k.job AND b.rank = k.rank AND b.device IS NOT DISTINCT FROM k.device
+    AND b.start_ns <= k.end_ns;
+
+-- A communication kernel by name and communicator: the thread blocks it runs with, and what goes on
+-- beside it. NCCL's kernels keep their blocks for as long as they run, one on an SM, so blocks are
+-- SMs that compute cannot have, up to all that the device has. The slowdown compares kernels of one
+-- name, grid and block size on the same rank: the median duration of those under communication for
+-- at least half of their time, over that of those without any, where there are three of each; over
+-- such groups the mean, weighted by the time under communication. It is what was seen beside that
+-- communication, whatever the reason (SMs, memory bandwidth, clocks).
+CREATE VIEW sm_budget (
+    -- job
+    job,
+    -- name of the communication kernel
+    name,
+    -- communicator; null where nothing names it
+    comm,
+    -- [kernels] kernels of this name on this communicator, all ranks
+    kernels,
+    -- [blocks] thread blocks, the median; null where no source says
+    blocks,
+    -- [SMs] blocks, but no more than the device has SMs
+    active_sms,
+    -- active_sms over the SMs of the device, 0 to 1; null where these are not known
+    sm_share,
+    -- grid (the kernel's own), or channels (of the collective: a block each)
+    blocks_source,
+    -- [ns] time of these kernels, added up
+    total_ns,
+    -- [ns] part of it with a compute kernel running on the device
+    overlapped_ns,
+    -- [ns] time of the compute kernels that were mostly beside this kernel
+    compute_ns,
+    -- factor by which they were slower than without communication; null where nothing compares
+    compute_slowdown,
+    -- [kernels] compute kernels beside this kernel that the slowdown rests on
+    compared
+) AS
+WITH computes AS MATERIALIZED (
+    FROM _beside_comm
+), beside AS (
+    FROM computes WHERE overlap_ns > 0
+), groups AS (
+    SELECT
+        job, rank, device, name, grid_blocks, block_threads, comm_name, comm,
+        median(end_ns - start_ns) FILTER (2 * overlap_ns >= end_ns - start_ns) AS median_ns,
+        count(*) FILTER (2 * overlap_ns >= end_ns - start_ns) AS n,
+        sum(end_ns - start_ns) FILTER (2 * overlap_ns >= end_ns - start_ns) AS ns
+    FROM beside
+    GROUP BY ALL
+), alone AS (
+    SELECT
+        job, rank, device, name, grid_blocks, block_threads,
+        median(end_ns - start_ns) AS median_ns, count(*) AS n
+    FROM computes
+    WHERE overlap_ns = 0
+    GROUP BY ALL
+), slower AS (
+    SELECT
+        g.job, g.comm_name, g.comm,
+        sum(g.ns) AS compute_ns,
+        sum(g.ns * g.median_ns / a.median_ns) FILTER (g.n >= 3 AND a.n >= 3)
+            / nullif(sum(g.ns) FILTER (g.n >= 3 AND a.n >= 3), 0) AS compute_slowdown,
+        sum(g.n) FILTER (g.n >= 3 AND a.n >= 3) AS compared
+    FROM groups g
+    LEFT JOIN alone a
+        ON a.job = g.job AND a.rank = g.rank AND a.device IS NOT DISTINCT FROM g.device
+        AND a.name = g.name AND a.grid_blocks IS NOT DISTINCT FROM g.grid_blocks
+        AND a.block_threads IS NOT DISTINCT FROM g.block_threads
+    GROUP BY g.job, g.comm_name, g.comm
+), computing AS (
+    -- Compute of a device as disjoint stretches, with the sum of those before.
+    SELECT
+        job, rank, device, start_ns,
+        max(end_ns) OVER w AS until_ns,
+        lead(start_ns) OVER w AS next_ns
+    FROM (SELECT job, rank, device, start_ns, max(end_ns) AS end_ns FROM beside GROUP BY ALL)
+    WINDOW w AS (PARTITION BY job, rank, device ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
+), summed AS (
+    SELECT
+        job, rank, device, start_ns, until_ns,
+        coalesce(sum(least(coalesce(next_ns, until_ns), until_ns) - start_ns) OVER (
+            PARTITION BY job, rank, device ORDER BY start_ns
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS before_ns
+    FROM computing
+), covered AS (
+    SELECT
+        c.job, c.rank, c.name, c.comm, c.blocks, c.by_channels, c.end_ns - c.start_ns AS dur_ns,
+        coalesce(b.before_ns + greatest(0, least(c.end_ns, b.until_ns) - b.start_ns), 0)
+            - coalesce(a.before_ns + greatest(0, least(c.start_ns, a.until_ns) - a.start_ns), 0)
+            AS overlap_ns
+    FROM _comm_kernels c
+    ASOF LEFT JOIN summed a
+        ON a.job = c.job AND a.rank = c.rank AND a.device IS NOT DISTINCT FROM c.device
+        AND a.start_ns <= c.start_ns
+    ASOF LEFT JOIN summed b
+        ON b.job = c.job AND b.rank = c.rank AND b.device IS NOT DISTINCT FROM c.device
+        AND b.start_ns <= c.end_ns
+), devices AS (
+    SELECT job, rank, max(n_sms) AS n_sms FROM ranks GROUP BY job, rank
+), held AS (
+    SELECT
+        c.job, c.name, c.comm,
+        count(*) AS kernels,
+        median(c.blocks) AS blocks,
+        median(least(c.blocks, coalesce(d.n_sms, c.blocks))) AS active_sms,
+        median(least(c.blocks, d.n_sms) / nullif(d.n_sms, 0)) AS sm_share,
+        CASE WHEN count(c.blocks) = 0 THEN NULL WHEN bool_or(c.by_channels) THEN 'channels'
+             ELSE 'grid' END AS blocks_source,
+        sum(c.dur_ns)::BIGINT AS total_ns,
+        sum(c.overlap_ns)::BIGINT AS overlapped_ns
+    FROM covered c LEFT JOIN devices d ON d.job = c.job AND d.rank = c.rank
+    GROUP BY c.job, c.name, c.comm
+)
+SELECT
+    h.job, h.name, h.comm, h.kernels, h.blocks, h.active_sms, h.sm_share, h.blocks_source,
+    h.total_ns, h.overlapped_ns, coalesce(s.compute_ns, 0)::BIGINT AS compute_ns,
+    s.compute_slowdown, coalesce(s.compared, 0)::BIGINT AS compared
+FROM held h
+LEFT JOIN slower s
+    ON s.job = h.job AND s.comm_name = h.name AND s.comm IS NOT DISTINCT FROM h.comm;
