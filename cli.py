@@ -126,6 +126,23 @@ def ingest(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
     ] = None,
+    step_annotation: Annotated[
+        str | None,
+        typer.Option(
+            "--step-annotation",
+            metavar="NAME",
+            help="Annotations that are the steps (`*`, `?`; default: told from names).",
+        ),
+    ] = None,
+    kernel_patterns: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel-patterns",
+            metavar="FILE",
+            help="Classes of kernels, as `retime kernels` takes them (default: "
+            "$RETIME_KERNEL_PATTERNS, for jobs without any).",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Traces into the warehouse, as Parquet.
@@ -143,7 +160,14 @@ def ingest(
 
     with tracking.progress() as progress:
         report = _warehouse(warehouse).ingest(
-            paths, job=job, rank=rank, format=format, workers=workers, progress=progress
+            paths,
+            job=job,
+            rank=rank,
+            format=format,
+            workers=workers,
+            progress=progress,
+            step_annotation=step_annotation,
+            kernel_patterns=kernel_patterns,
         )
     if json:
         _json(tracking.rows_of(report))
@@ -239,6 +263,49 @@ def dims(
     names = ["comm", "description", "size", "members", "ops", "dim", "dim_source", "dim_reason"]
     titles = dict(zip(names, [*names[:6], "found by", "because"], strict=True))
     terminal.show_table(terminal.console(), rows, titles, limit=limit)
+
+
+@app.command(short_help="What kernels do, by class; says it, too.")
+def kernels(
+    job: JobId = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATTERN=CLASS", help="Says a class; may be given again."),
+    ] = None,
+    patterns: Annotated[
+        str | None,
+        typer.Option("--patterns", metavar="FILE", help="Says those of a TOML or CSV file."),
+    ] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Forgets what was said before.")] = False,
+    warehouse: Where = None,
+    json: AsJson = False,
+    limit: Limit = 40,
+) -> None:
+    """Kernels by class with their time, and the names that no pattern knows, the longest first.
+
+    A pattern is a regular expression (RE2) found anywhere in a kernel's name; a class is gemm,
+    attention, elementwise, reduction, normalisation, embedding, optimizer, communication, copy,
+    other or unknown, or a finer category (conv, softmax, ...). In a file: "pattern" = "class"
+    (.toml) or pattern,class (.csv). Rules hold at once for what is ingested already; the first
+    that fits decides. Waits and matched collectives stay as they were ingested: a rule that makes
+    a kernel communication, or takes that from it, moves its time, not them.
+
+    \b
+    Examples:
+      retime kernels run-7
+      retime kernels run-7 --set 'my_fused_mlp=gemm' --set '^hydro::=other'
+      retime kernels run-7 --patterns ours.toml --json | jq .unknown
+    """
+    from .analysis import kernels as said
+    from .analysis import terminal
+
+    chosen = _job(warehouse, job)
+    if set or patterns or clear:
+        chosen.set_kernels(set or [], patterns=patterns, clear=clear)
+    facts = chosen.kernels()
+    if json:
+        return _json(facts)
+    said.show(terminal.console(), facts, limit)
 
 
 @app.command(short_help="What was odd in the input, lost input first.")

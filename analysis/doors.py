@@ -56,27 +56,45 @@ class Warehouse:
         rank: int | None = None,
         format: str | None = None,
         workers: int | None = None,
+        step_annotation: str | None = None,
         progress: Callable[..., None] | None = None,
+        kernel_patterns: str | os.PathLike[str] | None = None,
     ) -> IngestReport:
         """Traces into this warehouse; `paths` may be files, folders, globs and archives.
 
         `job` names the job (else the input does), `rank` says whose a single file is that does
-        not say so itself. Returns an IngestReport whose `exit_code` is 1 where input was lost.
-        Raises UnusableInput where nothing can be used, UsageError where ranks or jobs clash.
+        not say so itself, `step_annotation` which annotations are its steps (`*`, `?`; kept for
+        the job). `kernel_patterns` is a file of rules as for `Job.set_kernels`, which are
+        kept for the job; without it, those of the file $RETIME_KERNEL_PATTERNS are, where nothing
+        was said of the job's kernels before. Returns an IngestReport whose `exit_code` is 1 where
+        input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks or
+        jobs clash or a rule is wrong.
         """
         from ..ingest.run import ingest
 
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
-        return ingest(
+        default = os.environ.get("RETIME_KERNEL_PATTERNS")
+        rules = []
+        if kernel_patterns or default:
+            from . import kernels
+
+            rules = kernels.given(os.fspath(kernel_patterns or default or ""))
+        report = ingest(
             self.store,
             [os.fspath(p) for p in paths],
             job=job,
             rank=rank,
             format=format,
             workers=workers,
+            step_annotation=step_annotation,
             progress=progress,
         )
+        if rules and report.exit_code < 3:
+            folder = self.store.job_folder(report.job)
+            if kernel_patterns or not self.store.snapshot(report.job).kernels:
+                kernels.say(folder, rules)
+        return report
 
     def job_ids(self) -> list[str]:
         """Ids of the jobs, sorted."""
@@ -214,6 +232,33 @@ class Job:
         self._con, self._kept, self._study = None, False, None
         return self
 
+    def kernels(self) -> dict[str, Any]:
+        """Kernels by class, names that no pattern knows, and the rules said (`kernels.facts`)."""
+        from . import kernels
+
+        return kernels.facts(self.con, self.snapshot.kernels)
+
+    def set_kernels(
+        self,
+        rules: Sequence[str] = (),
+        *,
+        patterns: str | os.PathLike[str] | None = None,
+        clear: bool = False,
+    ) -> Job:
+        """Says what kernels do, by their names; nothing is ingested anew.
+
+        `rules` are texts `PATTERN=CLASS` (or a finer category), `patterns` a TOML or CSV file of
+        them; the first that finds a name decides, before the built-in table. `clear` forgets what
+        was said before. Waits and matched collectives stay as they were ingested. Returns this
+        job, with a new connection. Raises UsageError, and changes nothing, for a wrong rule.
+        """
+        from . import kernels
+
+        said = kernels.given(os.fspath(patterns) if patterns is not None else None, rules)
+        kernels.say(self.warehouse.store.job_folder(self.id), said, clear)
+        self._con, self._kept, self._study = None, False, None
+        return self
+
     def world_size(self) -> int | None:
         """Ranks that the job had, where a source says."""
         manifests, _ = self.warehouse.store.manifests(self.id)
@@ -271,6 +316,14 @@ class Job:
         """Kernels by rank and name: count, total, median, p99 (ns), the longest in all first."""
         return self._rows("kernel_stats", "total_ns DESC, rank, name")
 
+    def kernel_classes(self) -> pl.DataFrame:
+        """Device work by rank and class (gemm, attention, ..., unknown): ns and share."""
+        return self._rows("kernel_classes", "rank, total_ns DESC, class")
+
+    def unknown_kernels(self) -> pl.DataFrame:
+        """Names that no pattern fits, the longest in all first: count, ns, share, ranks."""
+        return self._rows("unknown_kernels", "total_ns DESC, name")
+
     def idle_gaps(self) -> pl.DataFrame:
         """Gaps of a GPU, classified, with what was before and after."""
         return self._rows("idle_gaps", "rank, start_ns")
@@ -286,6 +339,26 @@ class Job:
     def slack(self) -> pl.DataFrame:
         """How much later (ns) the tasks of a name, rank and step could end, the least first."""
         return self._rows("slack", "step, rank, slack_ns, kind, name")
+
+    def expert_load(self) -> pl.DataFrame:
+        """Tokens by step, layer and expert."""
+        return self._rows("expert_load", "source, step, layer, expert")
+
+    def expert_imbalance(self) -> pl.DataFrame:
+        """How unevenly a layer's tokens fell over experts and over their ranks, a step a row."""
+        return self._rows("expert_imbalance", "source, step, layer")
+
+    def expert_rail_regression(self) -> pl.DataFrame:
+        """How far uneven experts explain uneven rails, a layer a row."""
+        return self._rows("expert_rail_regression", "source, layer")
+
+    def sm_budget(self) -> pl.DataFrame:
+        """Blocks that communication kernels hold, and the slowdown of compute beside them."""
+        return self._rows("sm_budget", "total_ns DESC, name, comm")
+
+    def storage_interference(self) -> pl.DataFrame:
+        """Stalls for data (ns) and collectives beside storage traffic, a step a row."""
+        return self._rows("storage_interference", "step")
 
     def problems(self) -> pl.DataFrame:
         """What was odd in this job's input, lost input first."""

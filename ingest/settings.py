@@ -92,6 +92,14 @@ def digest(settings: Settings) -> str:
     return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
 
 
+def kernel_rules(job_folder: Path) -> tuple[KernelRule, ...]:
+    """What a user said of kernels; nothing where the settings are damaged, which is told apart."""
+    try:
+        return tuple(read(job_folder).kernels)
+    except WarehouseError:
+        return ()
+
+
 def of_derived(job_folder: Path) -> tuple[Settings, str, list[Problem]]:
     """The settings that derived tables follow, a text that changes with them, and what was wrong.
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import staging
+from . import settings, staging
 from .errors import UsageError, WarehouseError
 from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
@@ -26,6 +26,7 @@ class Snapshot:
     `files` maps every table's name to the Parquet files with its rows (absolute paths; an empty
     list where there are none). `problems` says what of the job could not be used. `keep` holds a
     temporary folder for as long as the snapshot lives, where the job could not be written to.
+    `kernels` are the user's rules for `events.category`, which apply where events are read.
     """
 
     job: str
@@ -34,6 +35,7 @@ class Snapshot:
     generation: Generation
     problems: list[Problem] = field(default_factory=list)
     keep: object = None
+    kernels: tuple[settings.KernelRule, ...] = ()
 
 
 class Warehouse:
@@ -181,7 +183,8 @@ def assemble(
     for table, parts in generation.tables.items():
         files[table] += [str(derived_folder / p.file) for p in parts]
     problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
-    return Snapshot(job, files, manifests, generation, problems, keep)
+    rules = settings.kernel_rules(folder)
+    return Snapshot(job, files, manifests, generation, problems, keep, rules)
 
 
 def check_job_id(job: str) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
+from ..ingest.kernels import class_of_category
 from ..ingest.schema import TABLES, Table
 
 Files = Mapping[str, Mapping[str, Sequence[str]]]
@@ -22,6 +23,7 @@ def connect(
     files: Files,
     *,
     jobs: Iterable[str] | None = None,
+    categories: Mapping[str, Mapping[str, str]] | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
 ) -> duckdb.DuckDBPyConnection:
@@ -29,6 +31,7 @@ def connect(
 
     Every table of the schema is a view with `job` as its first column; a table without files is
     there too, typed and empty. `jobs` keeps only those jobs; `memory_limit` is DuckDB's ("8GB").
+    `categories` (job -> kernel's name -> category) takes the place of what `events` has stored.
     Nothing is read until a query asks for it, apart from the footer of a table's first file.
 
     Raises KeyError for a job or a table that does not exist.
@@ -47,9 +50,12 @@ def connect(
         con.execute(f"SET threads = {int(threads)}")
     _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
     _create_library(con)
+    said = {j: names for j, names in (categories or {}).items() if names and j in chosen}
+    if said:
+        _keep_categories(con, said)
     for table in TABLES.values():
         if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
-            con.execute(_view(table, by_job))
+            con.execute(_view(table, by_job, said if table.name == "events" else ()))
     return con
 
 
@@ -87,6 +93,7 @@ def _create_library(con: duckdb.DuckDBPyConnection) -> None:
     views it is built from, again and again. So each view is created while all that it reads are
     empty stand-ins of the same name and types, and these are replaced afterwards.
     """
+    con.execute(_classes())
     for table in TABLES.values():
         con.execute(_view(table, {}))
     stand_ins = _stand_ins()
@@ -102,6 +109,7 @@ def _create_library(con: duckdb.DuckDBPyConnection) -> None:
 def _stand_ins() -> dict[str, str]:
     """For each view of the library a statement that makes an empty one of the same columns."""
     con = duckdb.connect()
+    con.execute(_classes())
     for table in TABLES.values():
         con.execute(_view(table, {}))
     found = {}
@@ -132,6 +140,13 @@ def _statements() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+def _classes() -> str:
+    """The statement that makes `_class_of_category()`, a map, from the table of kernel classes."""
+    pairs = class_of_category().items()
+    entries = ", ".join(f"{_text(category)}: {_text(of_it)}" for category, of_it in pairs)
+    return f"CREATE MACRO _class_of_category() AS MAP {{{entries}}}"
+
+
 def requirements(text: str) -> list[str]:
     """The modules named in a module's `-- requires:` lines."""
     lines = re.findall(r"^-- requires:(.*)$", text, flags=re.MULTILINE)
@@ -151,15 +166,33 @@ def materialise(con: duckdb.DuckDBPyConnection, *views: str) -> None:
         con.execute(f"CREATE OR REPLACE VIEW {_name(view)} AS FROM {kept}")
 
 
-def _view(table: Table, by_job: Mapping[str, Sequence[str]]) -> str:
-    """The statement that makes one table a view, `job` first, over the files of each job."""
+def _keep_categories(con: duckdb.DuckDBPyConnection, said: Mapping[str, Mapping[str, str]]) -> None:
+    rows = [(job, name, category) for job, of in said.items() for name, category in of.items()]
+    columns = zip(("job", "name", "category"), zip(*rows, strict=True), strict=True)
+    con.register("_rows", pa.table({name: pa.array(values) for name, values in columns}))
+    con.execute("CREATE TABLE _said_categories AS FROM _rows")
+    con.unregister("_rows")
+
+
+def _view(table: Table, by_job: Mapping[str, Sequence[str]], said: Container[str] = ()) -> str:
+    """The statement that makes one table a view, `job` first, over the files of each job.
+
+    Of the jobs in `said`, kernels have the category of `_said_categories` where that has one.
+    """
     columns = ", ".join(f"{_name(c.name)}::{sql_type(c.type)} AS {c.name}" for c in table.columns)
-    parts = [
-        f"SELECT {_text(job)} AS job, {columns} "
-        f"FROM read_parquet([{', '.join(_text(pattern(p)) for p in paths)}], "
-        "hive_partitioning = false)"
-        for job, paths in by_job.items()
-    ]
+    parts = []
+    for job, paths in by_job.items():
+        rows = (
+            f"read_parquet([{', '.join(_text(pattern(p)) for p in paths)}], "
+            "hive_partitioning = false)"
+        )
+        if job in said:
+            rows = (
+                "(SELECT e.* REPLACE (coalesce(s.category, e.category) AS category) "
+                f"FROM {rows} AS e LEFT JOIN _said_categories AS s "
+                f"ON s.job = {_text(job)} AND s.name = e.name AND e.kind = 'kernel')"
+            )
+        parts.append(f"SELECT {_text(job)} AS job, {columns} FROM {rows}")
     if not parts:
         nulls = ", ".join(f"NULL::{sql_type(c.type)} AS {c.name}" for c in table.columns)
         parts = [f"SELECT NULL::VARCHAR AS job, {nulls} WHERE false"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ..ingest import kernel_rules
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
 from . import kineto, recorded
@@ -23,7 +24,7 @@ def load(snapshot: Any) -> ReplayJob:
     files, job = snapshot.files, snapshot.job
     if source(files) == "recorded":
         return recorded.load(files, job=job)
-    frames = tables(files)
+    frames = tables(files, kernel_rules.categories(files, getattr(snapshot, "kernels", ())))
     if not len(frames["events"]) and not len(frames["collectives"]):
         raise UnusableInput(
             f"job {job!r} has no events and no collectives with times: nothing to replay"
@@ -31,8 +32,12 @@ def load(snapshot: Any) -> ReplayJob:
     return kineto.build(frames, job)
 
 
-def tables(files: Mapping[str, Sequence[Any]]) -> dict[str, pl.DataFrame]:
+def tables(
+    files: Mapping[str, Sequence[Any]], categories: Mapping[str, str] | None = None
+) -> dict[str, pl.DataFrame]:
     """The tables that the graph of a traced job is built from.
+
+    `categories` (a kernel's name -> its category) take the place of what was stored.
 
     Host events are read only for ranks that need them: those without device activities, or with
     collectives on the host.
@@ -45,6 +50,12 @@ def tables(files: Mapping[str, Sequence[Any]]) -> dict[str, pl.DataFrame]:
     )  # fmt: skip
     core = kind_is(*DEVICE, "runtime", "sync")
     events = read(files, "events", core, columns)
+    if categories:
+        said = pl.col("name").cast(pl.String).replace_strict(categories, default=None)
+        said = pl.when(kind_is("kernel")).then(said)
+        stored = pl.col("category").cast(pl.String)
+        category = pl.coalesce(said, stored).cast(events.schema["category"])
+        events = events.with_columns(category=category)
     on_device = events.filter(kind_is(*DEVICE))["rank"].unique().to_list()
     on_host = frames["collectives"].join(
         events.select("event_id"), on="event_id", how="anti", nulls_equal=False

@@ -12,8 +12,8 @@ import pytest
 from retime import cli
 
 COMMANDS = (
-    "demo", "ingest", "jobs", "show", "dims", "problems", "sql", "tables", "replay", "policies",
-    "stragglers", "report",
+    "demo", "ingest", "jobs", "show", "dims", "kernels", "problems", "sql", "tables", "replay",
+    "policies", "stragglers", "report",
 )  # fmt: skip
 
 
