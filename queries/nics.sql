@@ -46,15 +46,18 @@ WITH said AS (
     QUALIFY level = min(level) OVER (PARTITION BY job, host)
         OR (level = 3 AND NOT regexp_matches(nic, '^ib\d+$'))
 )
-SELECT
-    job, host, nic, rail AS said_rail, plane,
-    row_number() OVER (
-        PARTITION BY job, host
-        ORDER BY regexp_replace(nic, '\d+$', ''),
-                 try_cast(regexp_extract(nic, '(\d+)$', 1) AS BIGINT), nic
-    ) - 1 AS place,
-    count(*) OVER (PARTITION BY job, host) AS n_nics
-FROM chosen;
+SELECT *, coalesce(said_rail, place)::INTEGER AS rail
+FROM (
+    SELECT
+        job, host, nic, rail AS said_rail, plane,
+        row_number() OVER (
+            PARTITION BY job, host
+            ORDER BY regexp_replace(nic, '\d+$', ''),
+                     try_cast(regexp_extract(nic, '(\d+)$', 1) AS BIGINT), nic
+        ) - 1 AS place,
+        count(*) OVER (PARTITION BY job, host) AS n_nics
+    FROM chosen
+);
 
 -- Each rank's own rail: the NIC that most of its links use, else that of its recorded rail, else
 -- the one at its place in the host (with fewer NICs than GPUs, neighbours share one). Where no NIC
@@ -83,12 +86,14 @@ WITH nics AS MATERIALIZED (
 SELECT
     p.job, p.rank, p.host,
     coalesce(l.nic, a.nic, b.nic) AS nic,
-    coalesce(l.said_rail, l.place, a.said_rail, b.said_rail, b.place, p.own_rail,
-             CASE WHEN p.host IS NOT NULL THEN p.local END)::INTEGER AS rail,
+    coalesce(l.rail, p.own_rail, b.rail, CASE WHEN p.host IS NOT NULL THEN p.local END)::INTEGER
+        AS rail,
     coalesce(l.plane, a.plane, b.plane) AS plane,
-    coalesce(l.nic, a.nic, b.nic, 'rail ' || rail, 'rank ' || p.rank) AS port,
+    coalesce(l.nic, a.nic, b.nic,
+             'rail ' || coalesce(p.own_rail, CASE WHEN p.host IS NOT NULL THEN p.local END),
+             'rank ' || p.rank) AS port,
     CASE WHEN l.nic IS NOT NULL THEN 'NIC of the rank''s links'
-         WHEN a.nic IS NOT NULL OR p.own_rail IS NOT NULL THEN 'recorded rail of the rank'
+         WHEN p.own_rail IS NOT NULL THEN 'recorded rail of the rank'
          WHEN b.nic IS NOT NULL THEN 'NIC by local rank (assumed)'
          WHEN p.host IS NOT NULL THEN 'one rail a local rank (assumed)'
          ELSE 'host unknown' END AS how
@@ -96,10 +101,11 @@ FROM placed p
 LEFT JOIN linked k ON k.job = p.job AND k.rank = p.rank AND k.host = p.host
 LEFT JOIN nics l ON l.job = p.job AND l.host = p.host AND l.nic = k.nic
 LEFT JOIN (
-    FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, said_rail ORDER BY place) = 1
-) a ON a.job = p.job AND a.host = p.host AND a.said_rail = p.own_rail
+    FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, rail ORDER BY place) = 1
+) a ON a.job = p.job AND a.host = p.host AND a.rail = p.own_rail
 LEFT JOIN nics b
-    ON b.job = p.job AND b.host = p.host AND b.place = p.local * b.n_nics // p.n_local;
+    ON b.job = p.job AND b.host = p.host AND p.own_rail IS NULL
+    AND b.place = p.local * b.n_nics // p.n_local;
 
 -- Every rail of every host, idle ones too: its NICs, else its ranks' own rails. `rank` where it is
 -- one rank's alone.
@@ -107,14 +113,14 @@ CREATE VIEW _rails AS
 WITH owned AS (
     SELECT
         job, host, port,
-        any_value(nic) AS nic, any_value(rail) AS rail, any_value(plane) AS plane,
-        CASE WHEN count(*) = 1 THEN any_value(rank) END AS rank
+        min(nic) AS nic, min(rail) AS rail, min(plane) AS plane,
+        CASE WHEN count(*) = 1 THEN min(rank) END AS rank
     FROM _rank_rails
     GROUP BY job, host, port
 )
 SELECT
     job, host, port, coalesce(o.nic, n.nic) AS nic,
-    coalesce(o.rail, n.said_rail, n.place)::INTEGER AS rail, coalesce(o.plane, n.plane) AS plane,
+    coalesce(o.rail, n.rail) AS rail, coalesce(o.plane, n.plane) AS plane,
     o.rank
 FROM owned o
 FULL JOIN (SELECT *, nic AS port FROM _nics) n USING (job, host, port);

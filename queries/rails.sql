@@ -72,7 +72,8 @@ CREATE VIEW rail_load (
     window_by,
     -- [ns] start of the window on the job's clock; null where it has none
     window_start_ns,
-    -- [ns] length of the window
+    -- [ns] length of the window; a transfer, or an interval of a counter, counts whole in the one in
+    -- which it began
     window_ns,
     -- machine
     host,
@@ -148,8 +149,9 @@ WITH traffic AS MATERIALIZED (
     SELECT
         job, source, unit, step, window_by, tenth, host, port,
         sum(moved) AS moved,
-        CASE WHEN count(moved) = count(sent) THEN sum(sent) END AS sent,
-        CASE WHEN count(moved) = count(received) THEN sum(received) END AS received,
+        CASE WHEN count(moved) = count(sent) THEN coalesce(sum(sent), 0) END AS sent,
+        CASE WHEN count(moved) = count(received) THEN coalesce(sum(received), 0) END
+            AS received,
         nullif(count(DISTINCT collective_id), 0) AS collectives,
         count(start_ns) > 0 AS timed,
         string_agg(DISTINCT how, ' / ' ORDER BY how) AS how

@@ -76,8 +76,8 @@ WITH nics AS MATERIALIZED (
     LEFT JOIN nics m ON m.job = s.job AND m.host = s.host
         AND m.place = try_cast(regexp_extract(s.nic, '^ib(\d+)$', 1) AS BIGINT)
     LEFT JOIN (
-        FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, said_rail ORDER BY place) = 1
-    ) l ON l.job = s.job AND l.host = s.host AND l.said_rail = s.rail
+        FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, rail ORDER BY place) = 1
+    ) l ON l.job = s.job AND l.host = s.host AND l.rail = s.rail
     LEFT JOIN _rank_rails r ON r.job = s.job AND r.rank = s.rank
     LEFT JOIN (
         SELECT job, rank, NULL AS host, offset_ns, drift_ppm, anchor_ns FROM _rank_clocks

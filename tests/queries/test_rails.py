@@ -3,7 +3,10 @@
 import math
 
 import pytest
+from retime import Warehouse
 from retime.queries import loader
+
+from .conftest import write
 
 MIB = 1 << 20
 
@@ -391,3 +394,147 @@ def test_one_host_and_no_job_have_no_derived_rails(open_job, hosts, part):
     con = loader.connect({})
     for view in ("rail_load", "rail_imbalance", "rail_left_out"):
         assert con.sql(f"FROM {view}").fetchall() == []
+
+
+def ingested(retime_traces, tmp_path, name, collectives):
+    """The ranks, communicators and topology of a real log, with collectives made by hand."""
+    wh = Warehouse(str(tmp_path / "wh"))
+    wh.ingest([retime_traces / "nccl_logs" / name], job="log")
+    files = {**wh.store.snapshot("log").files}
+    con = loader.connect({"log": files})
+    for view in ("rail_load", "rail_imbalance", "rail_left_out"):
+        # A log tells links, and no operation that used them.
+        assert con.sql(f"FROM {view}").fetchall() == []
+    files |= write(tmp_path / "made", {"collectives": collectives(con)})
+    return loader.connect({"log": files})
+
+
+def made(comm, ranks, size, **more):
+    row = {"collective_id": 1, "comm": comm, "op": "all_reduce", "match": "exact",
+           "in_bytes": size, "out_bytes": size, "group_size": len(ranks)}  # fmt: skip
+    return [{"rank": r, "event_id": r} | row | more for r in ranks]
+
+
+def test_the_channels_of_a_real_log_of_two_hosts(retime_traces, tmp_path):
+    """16 A100 on two hosts with four EFA adapters: eight channels, two over each adapter."""
+
+    def rows(con):
+        ((comm, ranks),) = con.sql("SELECT comm, ranks FROM comms").fetchall()
+        return made(comm, ranks, 192 * MIB)
+
+    con = ingested(retime_traces, tmp_path, "awsome-distributed-training", rows)
+    # 720 MiB in both directions over each host's edge, as for one ring, now over four adapters.
+    assert con.sql("""
+        SELECT right(host, 1), rail, nic, sent_bytes, received_bytes, window_by, busy_ns
+        FROM rail_load ORDER BY ALL
+    """).fetchall() == [
+        (h, i, f"AWS Libfabric/{i}", 90 * MIB, 90 * MIB, "job", None)
+        for h in "12"
+        for i in range(4)
+    ]
+    assert con.sql("SELECT DISTINCT how FROM rail_load").fetchall() == [
+        ("ring assumed, channels and NICs of the log",)
+    ]
+    assert con.sql("SELECT max_over_mean, jain, busy_jain FROM rail_imbalance").fetchall() == [
+        (1, 1, None)
+    ]
+
+
+def test_the_channels_of_a_real_log_of_sixteen_hosts(retime_traces, tmp_path):
+    """64 V100 on 16 hosts with four adapters each, of which NCCL uses two."""
+
+    def rows(con):
+        found = con.sql("""
+            SELECT comm, ranks FROM comms WHERE size IN (16, 64)
+            QUALIFY row_number() OVER (PARTITION BY size ORDER BY comm) = 1 ORDER BY size
+        """).fetchall()
+        (one_a_host, few), (world, all_) = found
+        return [
+            *made(one_a_host, few, 16 << 20, step=1),
+            *made(world, all_, 64 << 20, step=2, collective_id=2),
+        ]
+
+    con = ingested(retime_traces, tmp_path, "bigscience/gpt2-meg", rows)
+    # One rank a host: 2 * 15/16 * 16 MiB in and out, both channels over the second adapter.
+    assert con.sql("""
+        SELECT nic, sent_bytes, received_bytes, count(*) FROM rail_load WHERE step = 1
+        GROUP BY ALL ORDER BY ALL
+    """).fetchall() == [
+        ("hfi1_0", 0, 0, 16), ("hfi1_1", 30 * MIB, 30 * MIB, 16), ("hfi1_2", 0, 0, 16),
+        ("hfi1_3", 0, 0, 16),
+    ]  # fmt: skip
+    assert con.sql("""
+        SELECT step, n_rails, idle_rails, max_over_mean, jain FROM rail_imbalance ORDER BY step
+    """).fetchall() == [(1, 64, 48, 4, 0.25), (2, 64, 32, 2, 0.5)]
+    # The log cuts rings of more than 20 ranks: evenly over the adapters that the links name,
+    # 2 * 63/64 * 64 MiB in and out of each host.
+    assert con.sql("""
+        SELECT nic, sent_bytes, received_bytes, count(*) FROM rail_load WHERE step = 2 AND bytes > 0
+        GROUP BY ALL ORDER BY ALL
+    """).fetchall() == [
+        ("hfi1_1", 63 * MIB, 63 * MIB, 16), ("hfi1_3", 63 * MIB, 63 * MIB, 16)
+    ]  # fmt: skip
+    assert con.sql(
+        "SELECT DISTINCT how FROM rail_load WHERE step = 2 AND bytes > 0"
+    ).fetchall() == [("ring assumed, evenly over members; NIC of the rank's links",)]
+
+
+def test_the_proxy_of_a_profiler_file(tmp_path):
+    """A rank's file of NCCL's example plugin: two proxy operations, one with a step on the wire."""
+
+    def event(name, cat, ph, ts, args="{}"):
+        return (f'{{"name": "{name}", "cat": "{cat}", "ph": "{ph}", "id": 0, "pid": 9, "tid": 1, '
+                f'"ts": {ts:.6f}, "args": {args}}},\n')  # fmt: skip
+
+    def both(name, cat, start, end, args, inside=""):
+        return event(name, cat, "b", start, args) + inside + event(name, cat, "e", end)
+
+    proxy = '{"Channel": 0, "Peer": 0, "Steps": 14, "ChunkSize": 32768, "transSize": %d}'
+    collective = (
+        '{"SeqNum": 0, "CommHash": 673864846479792718, "Rank": 1, "Count": 32768, "Datatype": '
+        '"ncclFloat32", "Algorithm": "RING", "Protocol": "LL", "nChannels": 2}'
+    )
+    text = "[\n" + both(
+        "Group", "GROUP", 10, 900, '{"groupId": 0}',
+        both(
+            "AllReduce", "COLL", 20, 800, collective,
+            both("Recv", "PROXY", 30, 700, proxy % 229376,
+                 both("RecvWait", "NET", 100, 160, '{"Step": 0}'))
+            + both("Send", "PROXY", 40, 600, proxy % 100),
+        ),
+    ) + "{}]\n"  # fmt: skip
+    (tmp_path / "dump-host7-9.txt").write_text(text)
+    wh = Warehouse(str(tmp_path / "wh"))
+    wh.ingest([tmp_path / "dump-host7-9.txt"], job="profiled")
+    job = wh.job("profiled")
+    # The step on the wire began in the second tenth, what it is a step of in the first.
+    columns = ("host", "rank", "rail", "nic", "source", "unit", "sent_bytes", "received_bytes",
+               "bytes", "busy_ns", "collectives", "is_best", "how")  # fmt: skip
+    assert job.rail_load().select(columns).rows() == [
+        ("host7", 1, 0, None, "measured", "bytes", 100, 229376, 229476, 0, 1, True,
+         "profiler, one rail a local rank (assumed)"),
+        ("host7", 1, 0, None, "measured", "bytes", 0, 0, 0, 60_000, 1, True,
+         "profiler, one rail a local rank (assumed)"),
+    ]  # fmt: skip
+    # The other rank left no file: nothing says where it ran.
+    assert job.rail_left_out()["reason"].to_list() == ["members or their hosts unknown"]
+
+
+def test_whose_rail_is_whose(open_job, hosts):
+    """A recorded rail names the NIC; without one, neighbours share where NICs are fewer."""
+
+    def rails(ranks, nics, **tables):
+        topology = [{"kind": "nic", "host": "h0"} | n for n in nics]
+        con = open_job(ranks=ranks, topology=topology, **tables)
+        return con.sql("SELECT rank, nic, rail, how FROM _rank_rails ORDER BY rank").fetchall()
+
+    two = [{"device": "mlx5_0"}, {"device": "mlx5_10", "plane": 1}]
+    assert [r[:3] for r in rails(hosts(1, 4), two)] == [
+        (0, "mlx5_0", 0), (1, "mlx5_0", 0), (2, "mlx5_10", 1), (3, "mlx5_10", 1)
+    ]  # fmt: skip
+    recorded = [r | {"rail": 5 - r["rank"]} for r in hosts(1, 2)]
+    named = [{"device": "b", "rail": 4}, {"device": "a", "rail": 5}]
+    how = "recorded rail of the rank"
+    assert rails(recorded, named) == [(0, "a", 5, how), (1, "b", 4, how)]
+    assert rails(recorded, []) == [(0, None, 5, how), (1, None, 4, how)]
+    assert rails([{"rank": 3}], []) == [(3, None, None, "host unknown")]
