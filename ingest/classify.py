@@ -271,9 +271,11 @@ def comm_kernel(name: str) -> CommKernel | None:
     Kernels that a compiler generated (`triton_...`) carry the names of the operators fused into
     them and are never communication.
     """
+    if name.startswith("triton_"):
+        return None
     function = function_name(name)
     low = function.lower()
-    if function.startswith("triton_") or not any(text in low for text in _COMM_SEEN):
+    if not any(text in low for text in _COMM_SEEN):
         return None
     family = next((f for f in _COMM_FAMILIES if f[1].search(function)), None)
     if family is None:

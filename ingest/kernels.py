@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import classify
-from .kernel_names import Words, words
+from .kernel_names import MOST_OF_A_NAME, words
 
 TABLE = Path(__file__).with_name("kernel_classes.tsv")
 UNKNOWN = "unknown"
@@ -40,11 +40,11 @@ def category_of_kernel(name: str) -> str:
 
 def row_of_kernel(name: str) -> Row | None:
     """The row of the table that decides a kernel's category; None where no row matches."""
-    parts, low = words(name), name[:1000].lower()
+    low = name[:MOST_OF_A_NAME].lower()
     for family in _table()[1]:
         if any(text in low for text in family.seen):
             for row in family.rows:
-                if _matcher(row.pattern).matches(name, parts):
+                if _matcher(row.pattern).matches(name):
                     return row
     return None
 
@@ -108,13 +108,13 @@ class _Matcher:
         self.alternatives = alternatives(pattern[1:-1] if kind in "/<" else pattern)
         self._needs = None if kind == "/" else _needed(self.alternatives)
 
-    def matches(self, name: str, parts: Words) -> bool:
+    def matches(self, name: str) -> bool:
         """Whether a kernel's name, or its parts, fit."""
-        match self._pattern[0]:
-            case "/":
-                return bool(self._whole.search(name[:_MOST_OF_A_FUNCTION]))
-            case "<":
-                return self._may(parts.inside) and bool(self._whole.search(parts.inside))
+        if self._pattern[0] == "/":
+            return bool(self._whole.search(name[:_MOST_OF_A_FUNCTION]))
+        parts = words(name)
+        if self._pattern[0] == "<":
+            return self._may(parts.inside) and bool(self._whole.search(parts.inside))
         function = parts.function[:_MOST_OF_A_FUNCTION]
         if not (self._may(function) or self._may(parts.leaf)):
             return False
@@ -168,13 +168,16 @@ def _needed(parts: Sequence[str]) -> tuple[str, ...] | None:
     return tuple(needed)
 
 
+_MARK = re.compile(r"[()\[\]|]")
+
+
 def alternatives(pattern: str) -> list[str]:
     """A pattern's alternatives: its parts between the `|` that are in no brackets."""
-    out, depth = [""], 0
-    for c in pattern:
-        depth += (c in "([") - (c in ")]")
-        if c == "|" and depth == 0:
-            out.append("")
-        else:
-            out[-1] += c
-    return out
+    out, depth, start = [], 0, 0
+    for mark in _MARK.finditer(pattern):
+        if mark[0] != "|":
+            depth += 1 if mark[0] in "([" else -1
+        elif depth == 0:
+            out.append(pattern[start : mark.start()])
+            start = mark.end()
+    return [*out, pattern[start:]]
