@@ -1,6 +1,7 @@
 """Loads of rails by hand: derived from placement, measured, and what each may not claim."""
 
 import math
+import random
 
 import pytest
 from retime import Warehouse
@@ -538,3 +539,40 @@ def test_whose_rail_is_whose(open_job, hosts):
     assert rails(recorded, named) == [(0, "a", 5, how), (1, "b", 4, how)]
     assert rails(recorded, []) == [(0, None, 5, how), (1, None, 4, how)]
     assert rails([{"rank": 3}], []) == [(3, None, None, "host unknown")]
+
+
+def test_jobs_stand_apart_and_what_is_sent_arrives(hosts, part, tmp_path):
+    """Ten jobs of random placements and sizes at once; every one keeps its sums."""
+    rng = random.Random(4)
+    files, wanted = {}, {}
+    for job in "abcdefghij":
+        n_hosts, n_local = rng.choice([(2, 1), (2, 4), (3, 2), (4, 3)])
+        members = rng.sample(range(n_hosts * n_local), rng.randint(2, n_hosts * n_local))
+        spanned = len({r // n_local for r in members})
+        size, n = rng.randint(1, 1 << 40), len(members)
+        algo = rng.choice([None, "ring", "tree", "hierarchical"])
+        over = spanned if algo in ("tree", "hierarchical") else n
+        # What goes in and out of each host that it spans, whichever rails it takes.
+        wanted[job] = 2 * (over - 1) / over * size * spanned if spanned > 1 else None
+        files[job] = write(tmp_path / job, {
+            "ranks": hosts(n_hosts, n_local),
+            "comms": [{"comm": "w", "ranks": members, "size": n}],
+            "collectives": [
+                part(r, 0, 9, in_bytes=size, out_bytes=size, group_size=n, algo=algo, event_id=r)
+                for r in members
+            ],
+        })  # fmt: skip
+    con = loader.connect(files)
+    found = con.sql("""
+        SELECT job, sum(sent_bytes)::DOUBLE, sum(received_bytes)::DOUBLE FROM rail_load GROUP BY job
+    """).fetchall()
+    # A byte is rounded away at most by each rail.
+    for job, sent, received in found:
+        assert sent == received == pytest.approx(wanted[job], rel=1e-12, abs=12), job
+    assert {j for j, *_ in found} == {j for j, bytes_ in wanted.items() if bytes_}
+    shapes = con.sql("SELECT n_rails, max_over_mean, cv, jain FROM rail_imbalance").fetchall()
+    for n, max_over_mean, cv, jain in shapes:
+        assert 1 <= max_over_mean <= n + 1e-9
+        assert 1 / n - 1e-9 <= jain <= 1 + 1e-9
+        # Jain's index and the coefficient of variation say the same.
+        assert jain == pytest.approx(1 / (1 + cv**2))
