@@ -477,6 +477,69 @@ def report(
     print(written)
 
 
+@app.command(short_help="One timeline for the Perfetto UI, or Chakra's execution traces.")
+def export(
+    job: JobId = None,
+    to: Annotated[
+        str, typer.Option("--to", metavar="FORMAT", help="perfetto, or chakra (a folder).")
+    ] = "perfetto",
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Default: JOB.perfetto-trace, JOB-chakra; a name with .gz is compressed.",
+        ),
+    ] = None,
+    step: Annotated[
+        list[str] | None,
+        typer.Option("--step", metavar="N", help="A step or a range, 10-12; may be given again."),
+    ] = None,
+    ranks: Annotated[
+        str | None, typer.Option("--ranks", metavar="LIST", help="These ranks: 0-7,9.")
+    ] = None,
+    no_host: Annotated[bool, typer.Option("--no-host", help="Nothing of host threads.")] = False,
+    kinds: Annotated[
+        str | None,
+        typer.Option(
+            "--kinds", metavar="LIST", help="These kinds: kernel,wait (a wrong one lists them)."
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", metavar="NAME[:k=v,…]", help="A replayed timeline beside it, or unchanged."
+        ),
+    ] = None,
+    warehouse: Where = None,
+    json: AsJson = False,
+) -> None:
+    """One merged timeline on the job's clock for the Perfetto UI, or Chakra's execution traces.
+
+    Open the file at https://ui.perfetto.dev: it stays on your machine. A rank is a process, with
+    its steps, waits, transfers, exposed time and gaps above its streams and threads; arrows go from
+    the rank that came last to a collective to those that it released.
+
+    \b
+    Examples:
+      retime export run-7
+      retime export run-7 --step 12 --no-host -o step12.perfetto-trace.gz
+      retime export run-7 --policy align-arrivals --ranks 0-7
+      retime export run-7 --to chakra -o run-7-chakra
+    """
+    from .analysis.terminal import clean
+
+    written = _job(warehouse, job).export(
+        output, to, steps=step, ranks=ranks, host=not no_host, kinds=kinds, policies=policy or []
+    )
+    if json:
+        return _json(written)
+    print(written["path"])
+    for warning in written["warnings"]:
+        print(f"note: {clean(warning)}", file=sys.stderr)
+
+
 def _sweep(texts: list[str] | None) -> dict[str, list[str]] | None:
     """`["factor=0,0.5"]` -> {"factor": ["0", "0.5"]}. Raises UsageError for other forms."""
     if not texts:

@@ -422,6 +422,14 @@ class Job:
 
         return report.write(self, path)
 
+    def export(
+        self, path: str | os.PathLike[str] | None = None, to: str = "perfetto", **chosen: Any
+    ) -> dict[str, Any]:
+        """Writes the timeline for Perfetto or Chakra's traces: `analysis.export.export`."""
+        from .export import export
+
+        return export(self, path, to, **chosen)
+
 
 def replay(
     job: Job,

@@ -1,0 +1,193 @@
+"""Replayed timelines: what each rank would have done when under a policy, as a process each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Several
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from ...replay import engine, run
+from ...replay import steps as timing
+from ...replay.graph import NULL, Kind, TaskGraph
+from ...replay.load import load
+
+if TYPE_CHECKING:
+    from .chosen import Chosen
+    from .perfetto import TraceFile
+    from .rows import Rows
+
+UNCHANGED = "unchanged"
+"""What is asked for in the place of a policy to see the replay that changes nothing."""
+
+KINDS = {
+    "compute": ("kernel", (Kind.COMPUTE, Kind.OTHER)),
+    "copies": ("memcpy", (Kind.COPY,)),
+    "host": ("host_op", (Kind.HOST,)),
+}
+"""Tracks of a rank beside steps, waits and transfers: the kind that chooses them, their tasks."""
+
+
+class Replay(NamedTuple):
+    """One replayed timeline: its name, the graph as re-timed, when each task starts and ends."""
+
+    name: str
+    graph: TaskGraph
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    warnings: tuple[str, ...]
+
+    def write(self, file: TraceFile, rows: Rows, chosen: Chosen) -> None:
+        """Writes it as a process of its own, with a track a rank."""
+        ranks = rows.ranks["rank"].to_list()
+        number = file.tracks
+        pid = max(ranks, default=0) + 1 + number
+        process = file.process(pid, f"replay: {self.name}", ("re-timed, not measured",), pid)
+        sequence = file.sequence()
+        for place, rank in enumerate(ranks):
+            above = file.track(f"rank {rank}", process, place)
+            for at, (name, frame) in enumerate(self._tracks(rank, chosen)):
+                if len(frame):
+                    from .timeline import on_lanes
+
+                    group = np.zeros(len(frame), np.int64)
+                    track = on_lanes(file, frame, group, {0: (name, above, at)}, False)
+                    sequence.slices(frame, track)
+
+    def _tracks(self, rank: int, chosen: Chosen) -> list[tuple[str, pl.DataFrame]]:
+        graph, mine = self.graph, self.graph.rank == rank
+        if chosen.steps is not None:
+            inside = np.zeros(graph.n, bool)
+            for step in chosen.steps:
+                inside |= timing.within(graph, step)
+            mine = mine & inside
+        found = []
+        if chosen.has("step"):
+            found.append(("steps", self._steps(rank, chosen)))
+        arrive, transfer = timing.participations(graph)
+        arrive, transfer = arrive[mine[transfer]], transfer[mine[transfer]]
+        ready = self.start_ns[transfer]
+        if chosen.has("wait"):
+            found.append(("waits", self._frame(transfer, self.end_ns[arrive], ready, "wait ({})")))
+        if chosen.has("transfer"):
+            found.append(("transfers", self._frame(transfer, ready, self.end_ns[transfer])))
+        for name, (kind, tasks) in KINDS.items():
+            if chosen.has(kind):
+                at = np.flatnonzero(mine & np.isin(graph.kind, tasks))
+                found.append((name, self._frame(at, self.start_ns[at], self.end_ns[at])))
+        return found
+
+    def _frame(
+        self, task: np.ndarray, start: np.ndarray, end: np.ndarray, form: str = "{}"
+    ) -> pl.DataFrame:
+        """Slices of tasks, without those that take no time."""
+        graph = self.graph
+        names = np.array([*graph.op_names, "?"], dtype=object)[graph.op[task]]
+        event = graph.extra.get("event_id", np.full(graph.n, -1))[task]
+        known = graph.start_ns[task] != NULL
+        lasts = pl.Series(end > start)
+        frame = pl.DataFrame(
+            {
+                "start_ns": start,
+                "end_ns": end,
+                "name": pl.Series(names, dtype=pl.String),
+                "step": graph.step[task],
+                "bytes": graph.bytes[task],
+                "event_id": event,
+                "measured_start_ns": np.where(known, graph.start_ns[task], 0),
+                "measured_dur_ns": np.where(known, graph.end_ns[task] - graph.start_ns[task], -1),
+            }
+        )
+        there = pl.col("measured_dur_ns") >= 0
+        return frame.filter(lasts).with_columns(
+            pl.format(form, "name").alias("name"),
+            pl.when(pl.col("step") >= 0).then("step").alias("step"),
+            pl.when(pl.col("bytes") > 0).then("bytes").alias("bytes"),
+            pl.when(pl.col("event_id") >= 0).then("event_id").alias("event_id"),
+            pl.when(there).then("measured_start_ns").alias("measured_start_ns"),
+            pl.when(there).then("measured_dur_ns").alias("measured_dur_ns"),
+        )
+
+    def _steps(self, rank: int, chosen: Chosen) -> pl.DataFrame:
+        graph, mine = self.graph, self.graph.rank == rank
+        if "begins" in graph.extra:
+            opens = np.flatnonzero(mine & (graph.extra["begins"] != NULL))
+            closes = np.flatnonzero(mine & (graph.extra["ends"] != NULL))
+            spans = _by_step(
+                np.concatenate([graph.extra["begins"][opens], graph.extra["ends"][closes]]),
+                np.concatenate([self.start_ns[opens], self.start_ns[closes]]),
+            )
+        else:
+            at = np.flatnonzero(mine & (graph.step >= 0))
+            spans = _by_step(
+                np.concatenate([graph.step[at]] * 2),
+                np.concatenate([self.start_ns[at], self.end_ns[at]]),
+            )
+        if chosen.steps is not None:
+            spans = spans.filter(pl.col("step").is_in(chosen.steps))
+        return spans.with_columns(name=pl.format("step {}", "step"))
+
+
+def _by_step(step: np.ndarray, time: np.ndarray) -> pl.DataFrame:
+    return (
+        pl.DataFrame({"step": step, "time": time})
+        .group_by("step")
+        .agg(start_ns=pl.col("time").min(), end_ns=pl.col("time").max())
+        .filter(pl.col("end_ns") > pl.col("start_ns"))
+        .sort("start_ns")
+    )
+
+
+def scenarios(snapshot: Any, policies: Several[Any], steps: tuple[int, ...] | None) -> list[Replay]:
+    """The replays asked for, in that order: `unchanged`, each policy alone, then all together.
+
+    With `steps` a policy changes only these: they begin when they did. Raises what
+    `replay.run.replay` raises.
+    """
+    policies = [policies] if isinstance(policies, str) else list(policies)
+    if not policies:
+        return []
+    plain = [p for p in policies if p == UNCHANGED]
+    plans = run.plan([p for p in policies if p != UNCHANGED])
+    base = run.baseline(load(snapshot))
+    found = []
+    if plain:
+        found.append(_timed(UNCHANGED, base.job.graph, base.job.warnings))
+    for scenario in plans:
+        job = base.job
+        for policy, values in scenario:
+            job = policy.apply(job, **values)
+        graph = job.graph if steps is None else _within(base.job.graph, job.graph, steps)
+        found.append(_timed(_name(scenario), graph, job.warnings))
+    return found
+
+
+def _timed(name: str, graph: TaskGraph, warnings: tuple[str, ...]) -> Replay:
+    start, end = engine.replay(graph)
+    return Replay(name, graph, start, end, warnings)
+
+
+def _within(was: TaskGraph, now: TaskGraph, steps: tuple[int, ...]) -> TaskGraph:
+    if now.n != was.n or not np.array_equal(now.pred, was.pred):
+        return now
+    here = np.zeros(was.n, bool)
+    for step in steps:
+        here |= timing.within(was, step)
+    return now.with_(
+        gap_ns=np.where(here, now.gap_ns, was.gap_ns), dur_ns=np.where(here, now.dur_ns, was.dur_ns)
+    )
+
+
+def _name(scenario: tuple[run.Chosen, ...]) -> str:
+    """`name` with the parameters that are not as they are by default."""
+    words = []
+    for policy, values in scenario:
+        default = {p.name: p.default for p in policy.params}
+        given = [f"{k}={_text(v)}" for k, v in values.items() if v != default[k]]
+        words.append(policy.name + (":" + ",".join(given) if given else ""))
+    return " + ".join(words)
+
+
+def _text(value: Any) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
