@@ -12,10 +12,23 @@ from typing import Any
 
 from ... import __version__
 from ..terminal import clean
-from . import breakdown, caveats, headline, heat, overlap, stragglers, timeline, whatif_table
+from . import (
+    bandwidth,
+    breakdown,
+    caveats,
+    contention,
+    experts,
+    headline,
+    heat,
+    overlap,
+    rails,
+    stragglers,
+    timeline,
+    whatif_table,
+)
 from .parts import Panel, script_json, text
 
-SCRIPTS = ("marks", "select", "timeline", "heat", "start")
+SCRIPTS = ("marks", "select", "timeline", "heat", "scatter", "start")
 """Files of the page's script, in order; each says in its first line what it is."""
 
 HERE = Path(__file__).parent
@@ -25,7 +38,11 @@ CONTENTS = {
     "breakdown": "breakdown",
     "waits": "waits",
     "stragglers": "stragglers",
+    "bandwidth": "bandwidth",
     "overlap": "overlap",
+    "rails": "rails",
+    "experts": "experts",
+    "contention": "contention",
     "whatif": "what if",
     "caveats": "caveats",
 }
@@ -40,7 +57,11 @@ def page(data: Mapping[str, Any]) -> str:
         "breakdown": breakdown.render(data["breakdown"], facts),
         "waits": heat.render(data["timeline"], data["waits_by_dim"], facts),
         "stragglers": stragglers.render(data["stragglers"], facts),
+        "bandwidth": bandwidth.render(data["bandwidth"]),
         "overlap": overlap.render(data["overlap"], facts),
+        "rails": rails.render(data["rails"]),
+        "experts": experts.render(data["experts"]),
+        "contention": contention.render(data["contention"]),
         "whatif": whatif_table.render(data["whatif"], facts),
         "caveats": caveats.render(facts, data["problems"]),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import culprit, frames, whatif
-from . import stragglers, stretches, timeline
+from . import bandwidth, contention, experts, rails, stragglers, stretches, timeline
 
 if TYPE_CHECKING:
     from ..doors import Job
@@ -33,7 +33,11 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "waits_by_dim": dims,
         "stragglers": stragglers.gather(con),
         "study": job.stragglers() if recorded else None,
+        "bandwidth": bandwidth.gather(con),
         "overlap": frames.overlap_by_rank(con),
+        "rails": rails.gather(con),
+        "experts": experts.gather(con),
+        "contention": contention.gather(con),
         "whatif": whatif.estimates(base, tries),
         "problems": frames.problem_kinds(con).to_dicts(),
     }

@@ -1,7 +1,8 @@
 // A matrix of values: rows by columns, colour by class of value; unknown is hatched.
 const BINS = 9;
 
-// of: {rows: [{label, rank?}], columns, cells: [[number | null | -1]], words(value), column(i)}
+// `of` gives {rows (see stacked), columns, cells, words(value), column(i), unknown, none, total}; a
+// cell is a number, -1 where nothing tells it, or null.
 function matrix(place, of) {
   const svg = mark("svg", { class: "matrix", role: "group", "aria-label": place.getAttribute("aria-label") });
   const key = node("ul", { class: "legend" });
@@ -23,7 +24,7 @@ function matrix(place, of) {
     const named = cell >= 12;
     const longest = Math.max(0, ...spec.columns.map((c) => c.length));
     const top = named ? Math.min(150, 16 + 4.6 * Math.min(longest, 28)) : 8;
-    const layout = stacked(spec.rows.map((r) => r.rank), 560);
+    const layout = stacked(spec.rows, 560);
     geometry = { whole, cell, top, layout };
     const largest = Math.max(1, ...spec.cells.flat().map((v) => v ?? 0));
     svg.setAttribute("viewBox", `0 0 ${whole} ${top + layout.height + 4}`);
@@ -32,16 +33,15 @@ function matrix(place, of) {
     if (named) spec.columns.forEach((words, i) => made.push(columnLabel(words, i)));
     const sums = spec.rows.map((_, i) => spec.cells[i].reduce((s, v) => s + Math.max(0, v ?? 0), 0));
     const most = Math.max(1, ...sums);
-    const at = new Map(spec.rows.map((r, i) => [r.rank, i]));
     let first = true;
     for (const row of layout.rows) {
       const moved = { ...row, y: row.y + top };
       if (row.host !== undefined) { made.push(hostLabel(moved)); continue; }
-      const i = at.get(row.rank);
-      const lane = mark("g", { class: "lane", "data-lane": row.rank });
-      lane.append(...cells(spec.cells[i], moved, largest), laneLabel(moved, first));
+      const lane = mark("g", { class: "lane" });
+      if (row.of.rank !== null) lane.setAttribute("data-lane", row.of.rank);
+      lane.append(...cells(spec.cells[row.at], moved, largest), rowLabel(moved, first));
       first = false;
-      if (spec.total) lane.append(...total(sums[i], most, moved));
+      if (spec.total) lane.append(...total(sums[row.at], most, moved));
       made.push(lane);
     }
     svg.replaceChildren(...made);
@@ -69,7 +69,7 @@ function matrix(place, of) {
       mark("rect", { x, y: row.y, width: wide * sum / most, height: row.height, class: "total" }),
       mark("text", {
         x: x + wide + 4, y: row.y + row.height / 2, "dominant-baseline": "central",
-        "font-size": Math.min(11, row.height + 1),
+        style: `font-size: ${Math.min(11, row.height + 1)}px`,
       }, spec.words(sum)),
     ];
   }
@@ -114,37 +114,29 @@ function matrix(place, of) {
     }));
   }
 
-  function light() {
-    for (const lane of svg.querySelectorAll("[data-lane]")) {
-      const on = picked.has(Number(lane.dataset.lane));
-      lane.classList.toggle("out", picked.size > 0 && !on);
-      lane.classList.toggle("on", on);
-      lane.querySelector(".label").setAttribute("aria-pressed", String(on));
-    }
-  }
+  function light() { lightRows(svg); }
 
   function cellAt(event) {
     const box = svg.getBoundingClientRect();
     const scale = geometry.whole / box.width;
     const y = (event.clientY - box.top) * scale - geometry.top;
     const column = Math.floor(((event.clientX - box.left) * scale - LABELS) / geometry.cell);
-    const row = geometry.layout.rows.find((r) => r.rank !== undefined && y >= r.y && y < r.y + r.height + 1);
+    const row = geometry.layout.rows.find((r) => r.of && y >= r.y && y < r.y + r.height + 1);
     return { row, column };
   }
 
   svg.addEventListener("pointermove", (event) => {
     const { row, column } = cellAt(event);
     if (!row || column < 0 || column >= spec.columns.length) { unpoint(); return; }
-    const i = spec.rows.findIndex((r) => r.rank === row.rank);
-    const value = spec.cells[i][column];
+    const value = spec.cells[row.at][column];
     const words = value === null ? spec.none : value < 0 ? spec.unknown : spec.words(value);
-    point(event, [spec.row(row.rank), spec.column(column), words]);
+    point(event, [row.of.words, spec.column(column), words]);
   });
   svg.addEventListener("pointerleave", unpoint);
   svg.addEventListener("click", (event) => {
     if (event.target.closest("[data-label], [data-host]")) return;
     const { row, column } = cellAt(event);
-    if (row && column >= 0 && spec.pickable) pick([row.rank], adding(event));
+    if (row && column >= 0 && row.of.rank !== null) pick([row.of.rank], adding(event));
   });
   watchers.push(light);
   return { draw };
@@ -155,16 +147,28 @@ function waitsOf() {
   const found = DATA.timeline.steps[state.step ?? 0].heat;
   const ranks = DATA.timeline.lanes.map((l) => l.rank).filter((r) => found.rows[r]);
   return {
-    rows: ranks.map((rank) => ({ rank })),
+    rows: ranks.map(rankRow),
     columns: found.columns,
     cells: ranks.map((r) => found.rows[r]),
     words: (v) => time(v * found.unit_ns),
-    row: rankWords,
     column: (i) => found.columns[i] +
       (found.count[i] > 1 ? ` (${found.count[i]} collectives)` : found.grouped ? "" : `, number ${i + 1} of the step`),
     unknown: "wait not known",
     none: "took no part",
     total: true,
-    pickable: true,
   };
+}
+
+// A matrix that the page carries whole.
+function givenOf(name) {
+  const found = DATA[name];
+  const words = { bytes, tokens: (v) => Math.round(v).toLocaleString("en") + " tokens" }[found.what];
+  return () => ({
+    ...found,
+    words: (v) => words(v * found.unit),
+    column: (i) => found.columns[i],
+    unknown: "not known",
+    none: "nothing",
+    total: true,
+  });
 }

@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from ..terminal import clean
+from .matrix import UNKNOWN, unit_of
 from .parts import Bars, Panel, absent, chart, legend, note, section
 from .parts import table as table_of
 
@@ -14,12 +15,6 @@ TITLE = "Who waits where: ranks by collectives"
 
 MOST_COLUMNS = 96
 """Collectives that get a column each; of more, those of one signature share a column."""
-
-FINEST = 4095
-"""The largest wait as a whole number: others are multiples of a part of it."""
-
-UNKNOWN = -1
-"""Stands in a cell of which nothing says what is wait; None where the rank took no part."""
 
 
 def table(parts: pl.DataFrame, ranks: list[int]) -> dict[str, Any]:
@@ -46,7 +41,7 @@ def table(parts: pl.DataFrame, ranks: list[int]) -> dict[str, Any]:
         .agg(pl.col("wait_ns").sum(), pl.col("wait_ns").is_null().any().alias("unknown"))
     )
     largest = int(cells["wait_ns"].max() or 0)  # pyright: ignore[reportArgumentType]
-    unit = max(1, -(-largest // FINEST))
+    unit = unit_of(largest)
     rows: dict[int, list[int | None]] = {r: [None] * len(place) for r in ranks}
     for rank, k, wait, unknown in cells.select("rank", key, "wait_ns", "unknown").iter_rows():
         if rank in rows:

@@ -79,33 +79,44 @@ function point(event, lines) {
 
 function unpoint() { tip.hidden = true; }
 
-// Lanes from top to bottom: {y, height, rank} or {y, host}; and the height of all.
-function stacked(ranks, tall) {
-  const height = Math.max(7, Math.min(22, Math.floor(tall / Math.max(1, ranks.length))));
-  const rows = [];
+// Rows from top to bottom: {y, height, at, of} for each of `rows`, {y, host} above each host's.
+// A row has `label`, `group` (its host) and `rank` (none for rows that are nobody's own).
+function stacked(rows, tall) {
+  const height = Math.max(7, Math.min(22, Math.floor(tall / Math.max(1, rows.length))));
+  const many = new Set(rows.map((r) => r.group)).size > 1;
+  const out = [];
   let y = 0;
   let host;
-  for (const rank of ranks) {
-    const of = HOSTS.get(rank) ?? null;
-    if (MANY_HOSTS && of !== host) {
-      rows.push({ y, host: of ?? "host not known" });
+  rows.forEach((of, at) => {
+    if (many && of.group !== host) {
+      out.push({ y, host: of.group ?? "host not known" });
       y += 17;
-      host = of;
+      host = of.group;
     }
-    rows.push({ y, height, rank });
+    out.push({ y, height, at, of });
     y += height + (height > 10 ? 2 : 1);
-  }
-  return { rows, height: y };
+  });
+  return { rows: out, height: y };
 }
 
-// The label of a lane or row: picks its rank by click and by key; one stop for Tab in each chart.
-function laneLabel(row, first) {
-  const size = Math.min(12, row.height + 1);
+function rankRow(rank) {
+  return { rank, label: String(rank), group: HOSTS.get(rank) ?? null, words: rankWords(rank) };
+}
+
+// The label of a row: picks its rank by click and by key; one stop for Tab in each chart.
+function rowLabel(row, first) {
   const made = mark("text", {
     x: LABELS - 8, y: row.y + row.height / 2, "text-anchor": "end", "dominant-baseline": "central",
-    "font-size": size, class: "label", role: "button", tabindex: first ? 0 : -1,
-    "data-label": row.rank, "aria-label": rankWords(row.rank),
-  }, row.rank);
+    class: "label",
+  }, row.of.label);
+  made.style.fontSize = Math.min(12, row.height + 1) + "px";
+  if (row.of.rank !== null) {
+    const more = {
+      role: "button", tabindex: first ? 0 : -1, "data-label": row.of.rank,
+      "aria-label": row.of.words,
+    };
+    for (const [key, value] of Object.entries(more)) made.setAttribute(key, value);
+  }
   return made;
 }
 
@@ -113,4 +124,14 @@ function hostLabel(row) {
   return mark("text", {
     x: 2, y: row.y + 12, class: "host", role: "button", tabindex: -1, "data-host": row.host,
   }, row.host);
+}
+
+// Rows of picked ranks stay lit, and those that are nobody's own.
+function lightRows(svg) {
+  for (const lane of svg.querySelectorAll("[data-lane]")) {
+    const on = picked.has(Number(lane.dataset.lane));
+    lane.classList.toggle("out", picked.size > 0 && !on);
+    lane.classList.toggle("on", on);
+    lane.querySelector(".label").setAttribute("aria-pressed", String(on));
+  }
 }

@@ -55,7 +55,7 @@ function timelineOf(place) {
   function draw(width) {
     if (shown !== (state.step ?? 0)) unpack();
     view.width = width ?? Math.max(320, place.clientWidth);
-    layout = stacked(found.lanes.map((l) => l.rank).filter((r) => lanes.has(r)), 620);
+    layout = stacked(found.lanes.map((l) => l.rank).filter((r) => lanes.has(r)).map(rankRow), 620);
     const height = layout.height + 24;
     svg.setAttribute("viewBox", `0 0 ${view.width} ${height}`);
     svg.setAttribute("height", height);
@@ -63,14 +63,14 @@ function timelineOf(place) {
     let first = true;
     for (const row of layout.rows) {
       if (row.host !== undefined) { made.push(hostLabel(row)); continue; }
-      const lane = mark("g", { class: "lane", "data-lane": row.rank });
+      const lane = mark("g", { class: "lane", "data-lane": row.of.rank });
       lane.append(mark("rect", {
         x: LABELS, y: row.y, width: view.width - LABELS - 4, height: row.height, class: "back",
       }));
-      paths(lanes.get(row.rank), row).forEach((d, kind) => {
+      paths(lanes.get(row.of.rank), row).forEach((d, kind) => {
         if (d) lane.append(mark("path", { d, class: CLASSES[kind] }));
       });
-      lane.append(laneLabel(row, first));
+      lane.append(rowLabel(row, first));
       first = false;
       made.push(lane);
     }
@@ -115,14 +115,7 @@ function timelineOf(place) {
     return group;
   }
 
-  function light() {
-    for (const lane of scene.querySelectorAll("[data-lane]")) {
-      const on = picked.has(Number(lane.dataset.lane));
-      lane.classList.toggle("out", picked.size > 0 && !on);
-      lane.classList.toggle("on", on);
-      lane.querySelector(".label").setAttribute("aria-pressed", String(on));
-    }
-  }
+  function light() { lightRows(svg); }
 
   function said() {
     const of = step();
@@ -141,7 +134,7 @@ function timelineOf(place) {
     const scale = view.width / box.width;
     const y = (event.clientY - box.top) * scale;
     const px = (event.clientX - box.left) * scale;
-    const row = layout.rows.find((r) => r.rank !== undefined && y >= r.y - 1 && y < r.y + r.height + 1);
+    const row = layout.rows.find((r) => r.of && y >= r.y - 1 && y < r.y + r.height + 1);
     return { row, px, inside: px >= LABELS };
   }
 
@@ -149,14 +142,14 @@ function timelineOf(place) {
     const { row, px, inside } = rowAt(event);
     if (!row || !inside) { leave(); return; }
     const tick = tickAt(px);
-    const lane = lanes.get(row.rank);
+    const lane = lanes.get(row.of.rank);
     const i = indexAt(lane, tick);
     const ns = step().tick_ns;
     cursor.setAttribute("x1", px);
     cursor.setAttribute("x2", px);
     cursor.setAttribute("y2", layout.height);
     cursor.setAttribute("visibility", "visible");
-    const lines = [`${rankWords(row.rank)}, at ${time(tick * ns)}`];
+    const lines = [`${row.of.words}, at ${time(tick * ns)}`];
     const begin = i ? lane.ends[i - 1] : lane.from;
     if (i < lane.ends.length && tick >= begin) {
       lines.push(`${CLASS_WORDS[lane.kinds[i]]}: ${time((lane.ends[i] - begin) * ns)}`);
@@ -180,7 +173,7 @@ function timelineOf(place) {
     let d = "";
     if (of >= 0) {
       for (const row of layout.rows) {
-        const parts = row.rank === undefined ? [] : lanes.get(row.rank).parts;
+        const parts = row.of ? lanes.get(row.of.rank).parts : [];
         for (let p = 0; p < parts.length; p += 4) {
           if (parts[p] !== of) continue;
           const a = Math.max(LABELS, x(parts[p + 1]));
@@ -236,7 +229,7 @@ function timelineOf(place) {
     from = null;
     brush.setAttribute("visibility", "hidden");
     if (moved) zoom(a, b);
-    else if (row) pick([row.rank], adding(event));
+    else if (row) pick([row.of.rank], adding(event));
   });
   svg.addEventListener("pointercancel", () => { from = null; brush.setAttribute("visibility", "hidden"); });
   svg.addEventListener("pointerleave", leave);

@@ -17,7 +17,7 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def path() -> str | None:

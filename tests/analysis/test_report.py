@@ -87,7 +87,7 @@ def test_charts_hold_the_numbers_of_the_frames(small: duckdb.DuckDBPyConnection)
     assert lane["parts"] == [0, ends[1], round(32768 * 0.3), round(32768 * 0.5)]
     assert step["heat"]["rows"] == {"0": [300], "1": [0]}
     charts = {a["data-chart"] for t, a in page.tags if t == "div" and "data-chart" in a}
-    assert charts == {"timeline", "heat"}
+    assert charts == {"timeline", "heat", "bandwidth"}
 
 
 def test_nothing_is_fetched(small: duckdb.DuckDBPyConnection) -> None:
