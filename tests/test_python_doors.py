@@ -73,6 +73,7 @@ def test_jobs(wh: retime.Warehouse) -> None:
         ("step_breakdown", {"rank", "step", "class", "ns"}),
         ("bandwidth", {"comm", "op"}),
         ("kernel_stats", {"rank", "name", "count", "total_ns", "p99_ns"}),
+        ("kernel_classes", {"rank", "class", "kernels", "total_ns", "share"}),
         ("idle_gaps", {"rank", "start_ns", "dur_ns", "class"}),
         ("late_ranks", {"rank", "times_last", "wait_caused_ns"}),
         ("problems", {"severity", "code", "message"}),
