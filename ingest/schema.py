@@ -190,7 +190,13 @@ EVENTS = Table(
         Column("dur_ns", I64, "ns", "duration"),
         Column("correlation", I64, "", "joins a launch and what it launched"),
         Column("external_id", I64, "", "joins an operator and its launches"),
-        Column("category", TEXT, "", "gemm, attention, elementwise, ..., comm, copy, other"),
+        Column(
+            "category",
+            TEXT,
+            "",
+            "what a kernel does, by its name: gemm, conv, attention, norm, ..., comm, copy; "
+            "unknown where no pattern fits (macro kernel_class has their classes)",
+        ),
         Column("grid_blocks", I64, "blocks", "thread blocks of a kernel's grid"),
         Column("block_threads", I32, "threads", "threads a block"),
         Column("bytes", I64, "bytes", "bytes copied or set"),
