@@ -1,11 +1,12 @@
 """What each task would take on the median rank: the same piece of the same step elsewhere.
 
 A computation, copy or arrival is compared with the k-th of its name in the same step on every
-rank that has one, its duration and the delay before it each by itself. Host segments of traced
-jobs are compared by stretches, from one launch of a collective to the next on the rank: their
-calls need not be the same one by one, so a thread's time in a stretch, as a whole, becomes that
-of the median rank. Transfers keep their durations: what they take is not one rank's doing. Work
-that no other rank has in the step stays as it is, and so does what is in no step.
+rank that has one: its duration becomes the median, and so does the delay before it where that is
+longer (a short one stays: a long one elsewhere may be a wait that no row tells). Host segments of
+traced jobs are compared by stretches, from one launch of a collective to the next on the rank:
+their calls need not be the same one by one, so a thread's time in a stretch, as a whole, becomes
+that of the median rank. Transfers keep their durations: what they take is not one rank's doing.
+Work that no other rank has in the step stays as it is, and so does what is in no step.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def at_median(graph: TaskGraph, step: np.ndarray) -> tuple[np.ndarray, np.ndarra
     tasks = np.flatnonzero(own & ~by_stretch)
     code = _place(graph, step, tasks)
     dur[tasks] = median_of_like(code, graph.dur_ns[tasks])
-    gap[tasks] = median_of_like(code, graph.gap_ns[tasks])
+    gap[tasks] = np.minimum(graph.gap_ns[tasks], median_of_like(code, graph.gap_ns[tasks]))
     host = np.flatnonzero(by_stretch)
     if len(host):
         scale = _stretches(graph, step, tasks, code, host)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from retime.replay import engine, kineto, run
-from retime.replay.critical import critical_path
+from retime.replay.critical import critical_path, rows
 from retime.replay.graph import Kind, build
 
 
@@ -65,13 +65,16 @@ def test_steps_are_weighed_by_their_length():
     assert path_of(graph, ()) == [0, 0, 0, 0]
 
 
-def traced(tables, gap_us):
-    """Two ranks; rank 1 works 300 us, pauses, and both reduce for 100 us."""
+def traced(tables, gap_us, after_us=(0, 0)):
+    """Two ranks; rank 1 works 300 us, pauses, both reduce for 100 us and work on so long."""
     for rank in (0, 1):
         tables.kernel(rank, "f", 0, 100 + 200 * rank, step=0)
         begin = (100 + 200 * rank) + gap_us * rank
         tables.part(rank, "all_reduce", begin, 400 + gap_us, instance=0, stream=7, step=0)
-        tables.step(rank, 0, 0, 400 + gap_us)
+        over = 400 + gap_us + after_us[rank]
+        if after_us[rank]:
+            tables.kernel(rank, "g", 400 + gap_us, over, step=0)
+        tables.step(rank, 0, 0, over)
     return kineto.build(tables.frames(), "traced")
 
 
@@ -81,6 +84,24 @@ def test_a_traced_step_goes_through_the_rank_that_came_last(tables):
     assert result["critical_path"] == {
         "work_share": 0.6, "host_share": 0, "transfer_share": 0.2, "unexplained_share": 0.2,
     }  # fmt: skip
+
+
+def test_the_rows_of_the_path_follow_each_other_across_ranks(tables):
+    # After rank 1's 300 us and pause both reduce; rank 0 then works on for 50 us, rank 1 for 20.
+    graph = traced(tables, 100, after_us=(50, 20)).graph
+    start, end = engine.replay(graph)
+    ids = np.where(graph.collective >= 0, 77, -1)
+    found = rows(graph, start, end, np.array([0]), ids).to_pylist()
+    events = {(r["rank"], r["name"]): r["event_id"] for r in tables.rows["events"]}
+    reduce = events[1, "nccl all_reduce"]
+    # step, position, rank, class, kind, name, event_id, collective_id, start_ns, end_ns, dur_ns
+    assert [tuple(r.values()) for r in found] == [
+        (0, 0, 1, "work", "compute", "f", events[1, "f"], None, 0, 300_000, 300_000),
+        (0, 1, 1, "unexplained", "arrive", "all_reduce", reduce, 77, 300_000, 400_000, 100_000),
+        (0, 2, 0, "transfer", "transfer", "all_reduce", events[0, "nccl all_reduce"], 77,
+         400_000, 500_000, 100_000),
+        (0, 3, 0, "work", "compute", "g", events[0, "g"], None, 500_000, 550_000, 50_000),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("gap_us", "warned"), [(100, False), (200, True)])
