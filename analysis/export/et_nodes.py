@@ -63,8 +63,9 @@ def of_ranks(
     small = {name: read(files, name) for name in ("ranks", "steps", "comms")}
     for rank in ranks:
         frames = _of_rank(files, small, rank)
-        streams = frames["events"].filter(kind_is(*DEVICE)).select("event_id", "stream", "device")
-        on = {e: (s, d) for e, s, d in streams.iter_rows()}
+        ran = frames["events"].filter(kind_is(*DEVICE))
+        ran = ran.select("event_id", "stream", "device", pl.col("name").cast(pl.String))
+        on = {e: (s, d, n) for e, s, d, n in ran.iter_rows()}
         if len(frames["events"]) or len(frames["collectives"]):
             yield rank, _nodes(kineto.build(frames, job).graph, rank, on)
 
@@ -90,7 +91,7 @@ def _of_rank(
     }
 
 
-def _nodes(graph: TaskGraph, rank: int, on: Mapping[int, tuple[Any, Any]]) -> Nodes:
+def _nodes(graph: TaskGraph, rank: int, on: Mapping[int, tuple[Any, Any, Any]]) -> Nodes:
     mine = (graph.rank == rank) & (graph.start_ns != NULL)
     kind = graph.kind
     event = graph.extra.get("event_id", np.full(graph.n, -1, np.int64))
@@ -110,15 +111,18 @@ def _nodes(graph: TaskGraph, rank: int, on: Mapping[int, tuple[Any, Any]]) -> No
     followed = _followed(graph, mine, of, number, arrive)
     stream = np.full(len(order), -1, np.int64)
     device = np.full(len(order), -1, np.int64)
+    names = [*graph.op_names, "?"]
+    name = [names[o] for o in graph.op[order].tolist()]
     for i, e in enumerate(event[order].tolist()):
         if e in on:
-            s, d = on[e]
+            # A participation's task has the name of its operation; its kernel says more.
+            s, d, called = on[e]
             stream[i], device[i] = -1 if s is None else s, -1 if d is None else d
+            name[i] = called or name[i]
     _chain(followed, np.isin(event[order], list(on)), stream, device)
     counts = [len(f) for f in followed]
-    names = [*graph.op_names, "?"]
     return Nodes(
-        name=[names[o] for o in graph.op[order].tolist()],
+        name=name,
         start_ns=graph.start_ns[order],
         dur_ns=np.maximum(end[order] - graph.start_ns[order], 0),
         on_host=kind[order] == Kind.HOST,
