@@ -1,0 +1,372 @@
+-- Why a rank is late: its class of time, kernel, collective and host operation that stand out.
+-- requires: clocks, waits, late_ranks, activity, straggler_evidence
+
+-- One row a rank that holds others up (see `blamed` below), with the class of time by which it
+-- exceeds the median rank most in the stretches that are looked at; the median is the lower one of
+-- an even number. Times are sums over the stretches. One query in many steps: what it reads costs
+-- too much to be read twice.
+CREATE VIEW _causes AS
+WITH parts AS MATERIALIZED (
+    SELECT
+        job, collective_id, clock, comm, dim, op, bytes, rank, start_ns, end_ns, last_rank,
+        n_comparable, greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns
+    FROM _participations
+    WHERE timed AND decides
+), lateness AS MATERIALIZED (
+    FROM _lateness WHERE caused_ns > 0 AND sure
+), in_steps AS (
+    SELECT job, rank, sum(end_ns - start_ns) AS ns, count(DISTINCT step) AS steps
+    FROM _step_windows
+    GROUP BY job, rank
+), costs AS (
+    SELECT job, last_rank AS rank, CASE WHEN NOT paired THEN comm END AS comm,
+        sum(caused_ns) AS caused_ns
+    FROM lateness
+    GROUP BY ALL
+), costliest AS (
+    SELECT
+        job, rank,
+        sum(caused_ns) AS caused_ns,
+        coalesce(sum(caused_ns) FILTER (comm IS NULL), 0) AS paired_ns,
+        arg_max(comm, (caused_ns, comm)) FILTER (comm IS NOT NULL) AS comm
+    FROM costs
+    GROUP BY job, rank
+), blamed AS MATERIALIZED (
+    -- A rank holds others up if the wait that its being last caused (by more than the clock error)
+    -- comes to a hundredth of its own time in steps. It is looked at on the communicator on which
+    -- it cost most, and `key` is the rank; where most of what it cost was at sends and receives,
+    -- in whole steps (of the trace, without steps), and `key` is -1: the same for all such ranks.
+    SELECT
+        b.job, b.rank,
+        CASE WHEN 2 * b.paired_ns <= b.caused_ns THEN b.comm END AS comm,
+        CASE WHEN 2 * b.paired_ns <= b.caused_ns THEN b.rank ELSE -1 END AS key,
+        coalesce(s.steps, 0) AS steps
+    FROM costliest b
+    LEFT JOIN in_steps s USING (job, rank)
+    LEFT JOIN ranks r USING (job, rank)
+    WHERE 100 * b.caused_ns >= coalesce(s.ns, r.end_ns - r.start_ns, 0)
+), followed AS (
+    SELECT
+        p.job, p.comm, p.collective_id, p.clock, p.rank,
+        lag(p.collective_id) OVER w AS before_id,
+        coalesce(
+            least(max(p.end_ns) OVER before, p.start_ns),
+            CASE WHEN f.host_ns <= p.start_ns THEN f.host_ns END
+        ) AS from_ns,
+        p.start_ns AS until_ns
+    FROM (
+        FROM parts
+        SEMI JOIN blamed USING (job, comm)
+        WHERE collective_id IS NOT NULL
+    ) p
+    LEFT JOIN _first_steps f USING (job, rank)
+    WINDOW
+        w AS (PARTITION BY p.job, p.comm, p.rank
+              ORDER BY p.start_ns, p.end_ns, p.collective_id),
+        before AS (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+), compared AS (
+    SELECT
+        f.*, l.last_rank AS key, l.behind_median_ns AS late_ns,
+        count(*) OVER same AS n,
+        count(f.from_ns) OVER same AS n_known,
+        count(f.before_id) OVER same AS n_before,
+        min(f.before_id) OVER same AS lowest_id,
+        max(f.before_id) OVER same AS highest_id
+    FROM followed f
+    JOIN lateness l USING (job, collective_id, clock)
+    JOIN blamed b ON b.job = f.job AND b.rank = l.last_rank AND b.comm = f.comm
+    WINDOW same AS (PARTITION BY f.job, f.collective_id, f.clock)
+), windows AS (
+    SELECT job, rank, start_ns, end_ns FROM _step_windows
+    UNION ALL
+    SELECT
+        r.job, r.rank,
+        _aligned_ns(r.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns),
+        _aligned_ns(r.end_ns, k.offset_ns, k.drift_ppm, k.anchor_ns)
+    FROM ranks r JOIN _rank_clocks k USING (job, rank)
+    WHERE r.start_ns IS NOT NULL AND r.end_ns IS NOT NULL
+      AND r.job NOT IN (SELECT job FROM steps)
+), stretches AS MATERIALIZED (
+    -- A stretch of a rank for a key: before a collective at which rank `key` was last, from the
+    -- moment when the rank left its participation before that on the same communicator (or its
+    -- first step began: `first`) to its start. Only collectives that all of the compared ranks
+    -- came to from the same one count. The stretches of a key on a rank never overlap.
+    SELECT job, key, rank, from_ns, until_ns, late_ns, n_before = 0 AS first
+    FROM compared
+    WHERE n_known = n AND n_before IN (0, n) AND lowest_id IS NOT DISTINCT FROM highest_id
+    UNION ALL
+    SELECT w.job, -1, w.rank, w.start_ns, w.end_ns, NULL, false
+    FROM windows w
+    SEMI JOIN (FROM blamed WHERE key = -1) b USING (job)
+), moments AS MATERIALIZED (
+    SELECT DISTINCT job, rank, unnest([from_ns, until_ns]) AS t FROM stretches
+), slots AS MATERIALIZED (
+    -- Between two moments. A piece of time counts where it begins; pieces begin and end where
+    -- participations do.
+    SELECT
+        m.job, m.rank, m.t,
+        sum(ns) FILTER (class = 'compute') AS compute,
+        sum(ns) FILTER (class = 'wait') AS wait,
+        sum(ns) FILTER (class = 'transfer') AS transfer,
+        sum(ns) FILTER (class = 'comm') AS comm,
+        sum(ns) FILTER (class = 'memcpy') AS memcpy,
+        sum(ns) FILTER (class = 'garbage_collection') AS garbage_collection,
+        sum(ns) FILTER (class = 'idle_data_loading') AS idle_data_loading,
+        sum(ns) FILTER (class = 'idle_launch_bound') AS idle_launch_bound,
+        sum(ns) FILTER (class = 'idle_waiting_for_host') AS idle_waiting_for_host,
+        sum(ns) FILTER (class = 'idle_waiting_for_stream') AS idle_waiting_for_stream,
+        sum(ns) FILTER (class = 'idle_unknown') AS idle_unknown,
+        arg_max({
+            'class': class, 'ns': ns, 'gap_ns': start_ns,
+            'start_ns': CASE WHEN launch_ns > free_ns THEN free_ns ELSE start_ns END,
+            'end_ns': CASE WHEN launch_ns > free_ns THEN launch_ns ELSE end_ns END
+        }, (ns, -start_ns), 4)
+            FILTER (class NOT IN ('compute', 'wait', 'transfer', 'comm', 'memcpy',
+                                  'idle_waiting_for_stream')) AS gaps
+    FROM (SELECT *, end_ns - start_ns AS ns FROM _spent) p
+    ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.start_ns >= m.t
+    GROUP BY m.job, m.rank, m.t
+), so_far AS (
+    SELECT
+        m.job, m.rank, m.t,
+        sum(compute) OVER w AS compute, sum(wait) OVER w AS wait, sum(transfer) OVER w AS transfer,
+        sum(comm) OVER w AS comm, sum(memcpy) OVER w AS memcpy,
+        sum(garbage_collection) OVER w AS garbage_collection,
+        sum(idle_data_loading) OVER w AS idle_data_loading,
+        sum(idle_launch_bound) OVER w AS idle_launch_bound,
+        sum(idle_waiting_for_host) OVER w AS idle_waiting_for_host,
+        sum(idle_waiting_for_stream) OVER w AS idle_waiting_for_stream,
+        sum(idle_unknown) OVER w AS idle_unknown
+    FROM moments m LEFT JOIN slots s USING (job, rank, t)
+    WINDOW w AS (
+        PARTITION BY m.job, m.rank ORDER BY m.t
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+), ends AS (
+    -- Signed, so that one sum over both ends of each stretch is the difference of the two.
+    SELECT job, key, rank, from_ns AS t, -1 AS sign, first FROM stretches
+    UNION ALL
+    SELECT job, key, rank, until_ns, 1, first FROM stretches
+), wide AS (
+    SELECT
+        e.job, e.key, e.rank,
+        coalesce(sum(sign * compute), 0) AS compute,
+        coalesce(sum(sign * wait), 0) AS wait,
+        coalesce(sum(sign * transfer), 0) AS transfer,
+        coalesce(sum(sign * comm), 0) AS comm,
+        coalesce(sum(sign * memcpy), 0) AS memcpy,
+        coalesce(sum(sign * garbage_collection), 0) AS garbage_collection,
+        coalesce(sum(sign * idle_data_loading), 0) AS idle_data_loading,
+        coalesce(sum(sign * idle_launch_bound), 0) AS idle_launch_bound,
+        coalesce(sum(sign * idle_waiting_for_host), 0) AS idle_waiting_for_host,
+        coalesce(sum(sign * idle_waiting_for_stream), 0) AS idle_waiting_for_stream,
+        coalesce(sum(sign * idle_unknown), 0) AS idle_unknown,
+        -- Moments, only to be compared: left the participation before, began the first step.
+        coalesce(sum(t) FILTER (sign < 0 AND NOT first AND e.key >= 0), 0) AS before,
+        coalesce(sum(t) FILTER (sign < 0 AND first AND e.key >= 0), 0) AS began
+    FROM ends e LEFT JOIN so_far s USING (job, rank, t)
+    GROUP BY e.job, e.key, e.rank
+), sums AS MATERIALIZED (
+    SELECT job, key, rank, class, ns::HUGEINT AS ns
+    FROM wide UNPIVOT (ns FOR class IN (
+        compute, wait, transfer, comm, memcpy, garbage_collection, idle_data_loading,
+        idle_launch_bound, idle_waiting_for_host, idle_waiting_for_stream, idle_unknown,
+        before, began
+    ))
+), medians AS (
+    SELECT job, key, class, quantile_disc(ns, 0.5) AS median_ns, count(*) AS ranks
+    FROM sums
+    GROUP BY job, key, class
+), needed AS (
+    -- What an excess must come to: a quarter of how far the rank was behind the median start,
+    -- added up, or a hundredth of its steps.
+    SELECT
+        job, key, rank,
+        CASE WHEN key < 0 THEN sum(until_ns - from_ns) / 100 ELSE sum(late_ns) / 4 END AS least_ns,
+        sum(late_ns) AS late_ns,
+        count(*) AS stretches
+    FROM stretches
+    GROUP BY job, key, rank
+), excess AS MATERIALIZED (
+    SELECT
+        b.job, b.rank, b.key, b.comm AS late_on, b.steps,
+        n.late_ns, n.least_ns, n.stretches, m.ranks, s.class, s.ns AS own_ns, m.median_ns,
+        s.ns - m.median_ns AS excess_ns,
+        coalesce(s.ns - m.median_ns >= n.least_ns AND s.ns > m.median_ns, false) AS explains
+    FROM blamed b
+    LEFT JOIN sums s ON s.job = b.job AND s.key = b.key AND s.rank = b.rank
+    LEFT JOIN medians m ON m.job = b.job AND m.key = b.key AND m.class = s.class
+    LEFT JOIN needed n ON n.job = b.job AND n.key = b.key AND n.rank = b.rank
+    QUALIFY row_number() OVER (
+        PARTITION BY b.job, b.rank ORDER BY s.ns - m.median_ns DESC, s.class
+    ) = 1
+), computing AS MATERIALIZED (
+    FROM excess WHERE class = 'compute' AND explains
+), members AS (
+    -- Which slots of a rank lie in the stretches of which key.
+    SELECT c.job, c.key, c.rank, c.t
+    FROM (
+        SELECT k.key, m.*
+        FROM moments m
+        JOIN (
+            SELECT DISTINCT job, rank, key FROM stretches SEMI JOIN computing USING (job, key)
+        ) k USING (job, rank)
+    ) c
+    ASOF JOIN stretches s
+        ON s.job = c.job AND s.key = c.key AND s.rank = c.rank AND c.t >= s.from_ns
+    WHERE c.t < s.until_ns
+), work AS (
+    SELECT
+        e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
+        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
+    FROM events e
+    LEFT JOIN _rank_clocks k USING (job, rank)
+    LEFT JOIN _device_ranks d USING (job, rank)
+    WHERE e.job IN (SELECT job FROM computing)
+      AND e.kind = CASE WHEN d.rank IS NULL THEN 'host_op' ELSE 'kernel' END
+      AND coalesce(e.category, '') <> 'comm' AND e.dur_ns >= 0
+), by_slot AS (
+    SELECT
+        m.job, m.rank, m.t, w.name,
+        sum(w.dur_ns) AS ns, count(*) AS n, sum(w.blocks) AS blocks, count(w.blocks) AS n_blocks
+    FROM work w
+    ASOF JOIN moments m ON w.job = m.job AND w.rank = m.rank AND w.start_ns >= m.t
+    GROUP BY m.job, m.rank, m.t, w.name
+), by_kernel AS MATERIALIZED (
+    SELECT
+        m.job, m.key, m.rank, b.name,
+        sum(b.ns) AS ns, sum(b.n) AS n,
+        CASE WHEN sum(b.n) = sum(b.n_blocks) THEN sum(b.blocks) END AS blocks
+    FROM members m JOIN by_slot b USING (job, rank, t)
+    GROUP BY m.job, m.key, m.rank, b.name
+), launches AS (
+    SELECT job, key, rank, sum(n) AS n FROM by_kernel GROUP BY job, key, rank
+), median_launches AS (
+    SELECT job, key, quantile_disc(n, 0.5) AS n FROM launches GROUP BY job, key
+), median_kernels AS (
+    -- Ranks that never ran a kernel count as 0.
+    SELECT
+        b.job, b.key, b.name,
+        _padded_median(list(b.ns), any_value(l.ranks)) AS ns,
+        _padded_median(list(b.n), any_value(l.ranks)) AS n,
+        CASE WHEN count(b.blocks) = count(*)
+             THEN _padded_median(list(b.blocks), any_value(l.ranks)) END AS blocks
+    FROM by_kernel b JOIN (SELECT DISTINCT job, key, ranks FROM computing) l USING (job, key)
+    GROUP BY b.job, b.key, b.name
+), kernels AS (
+    SELECT
+        l.job, l.rank, o.name AS kernel,
+        o.ns AS kernel_ns, m.ns AS kernel_median_ns, o.n AS kernel_n, m.n AS kernel_median_n,
+        -- Thread blocks tell a larger launch from a slower one, where all ranks' are known.
+        CASE WHEN o.blocks IS NULL OR m.blocks IS NULL THEN o.n ELSE o.blocks END AS units,
+        CASE WHEN o.blocks IS NULL OR m.blocks IS NULL THEN m.n ELSE m.blocks END AS median_units,
+        a.n AS launches, t.n AS median_launches
+    FROM computing l
+    JOIN by_kernel o ON o.job = l.job AND o.key = l.key AND o.rank = l.rank
+    JOIN median_kernels m ON m.job = l.job AND m.key = l.key AND m.name = o.name
+    JOIN launches a ON a.job = l.job AND a.key = l.key AND a.rank = l.rank
+    JOIN median_launches t ON t.job = l.job AND t.key = l.key
+    QUALIFY row_number() OVER (PARTITION BY l.job, l.rank ORDER BY o.ns - m.ns DESC, o.name) = 1
+), communicating AS MATERIALIZED (
+    FROM excess WHERE class IN ('wait', 'comm', 'transfer') AND explains
+), inside AS MATERIALIZED (
+    -- Participations of such a rank that begin in its stretches.
+    SELECT p.*, l.class
+    FROM (FROM parts SEMI JOIN communicating USING (job, rank)) p
+    JOIN communicating l ON l.job = p.job AND l.rank = p.rank
+    ASOF JOIN stretches o
+        ON o.job = p.job AND o.key = l.key AND o.rank = p.rank AND p.start_ns >= o.from_ns
+    WHERE p.start_ns < o.until_ns AND (l.late_on IS NULL OR p.comm IS DISTINCT FROM l.late_on)
+), typical AS (
+    SELECT job, dim, op, bytes, comm, avg(end_ns - start_ns - wait_ns) AS transfer_ns
+    FROM parts
+    WHERE comm IS NOT NULL AND n_comparable > 1 AND job IN (SELECT job FROM communicating)
+    GROUP BY ALL
+), alike AS (
+    SELECT
+        job, rank, class, comm, dim, op, bytes,
+        sum(wait_ns) AS wait_ns, sum(end_ns - start_ns - wait_ns) AS transfer_ns, count(*) AS n
+    FROM inside
+    GROUP BY ALL
+), against AS (
+    SELECT
+        a.job, a.rank, a.class, a.comm, a.dim, a.op, a.bytes,
+        any_value(a.wait_ns) AS wait_ns, any_value(a.transfer_ns) AS transfer_ns,
+        any_value(a.transfer_ns) - any_value(a.n) * median(t.transfer_ns) AS beyond_ns
+    FROM alike a LEFT JOIN typical t
+        ON t.job = a.job AND t.op = a.op AND t.comm <> a.comm
+        AND t.dim IS NOT DISTINCT FROM a.dim AND t.bytes IS NOT DISTINCT FROM a.bytes
+    GROUP BY a.job, a.rank, a.class, a.comm, a.dim, a.op, a.bytes
+), by_comm AS (
+    SELECT
+        job, rank, class, comm,
+        sum(wait_ns) AS wait_ns, sum(transfer_ns) AS transfer_ns, sum(beyond_ns) AS beyond_ns
+    FROM against
+    GROUP BY job, rank, class, comm
+), comms_there AS (
+    FROM by_comm
+    QUALIFY row_number() OVER (
+        PARTITION BY job, rank
+        ORDER BY
+            CASE class WHEN 'transfer' THEN coalesce(beyond_ns, 0)
+                       WHEN 'wait' THEN wait_ns ELSE wait_ns + transfer_ns END DESC,
+            transfer_ns DESC, comm
+    ) = 1
+), last_there AS (
+    SELECT job, rank, comm, last_rank AS peer
+    FROM inside
+    WHERE last_rank <> rank AND n_comparable > 1
+    GROUP BY job, rank, comm, last_rank
+    QUALIFY row_number() OVER (
+        PARTITION BY job, rank, comm ORDER BY sum(wait_ns) DESC, last_rank
+    ) = 1
+), gaps AS MATERIALIZED (
+    -- The eight longest gaps of a rank whose excess is time without work, of those kept by slot.
+    SELECT l.job, l.rank, s.gap.gap_ns, s.gap.start_ns, s.gap.end_ns
+    FROM (FROM excess WHERE (class LIKE 'idle%' OR class = 'garbage_collection') AND explains) l
+    JOIN (SELECT job, rank, t, unnest(gaps) AS gap FROM slots) s USING (job, rank)
+    ASOF JOIN stretches o
+        ON o.job = s.job AND o.key = l.key AND o.rank = s.rank AND s.t >= o.from_ns
+    WHERE s.t < o.until_ns AND s.gap.class = l.class
+    QUALIFY row_number() OVER (
+        PARTITION BY l.job, l.rank ORDER BY s.gap.ns DESC, s.gap.gap_ns
+    ) <= 8
+), host AS (
+    SELECT
+        e.job, e.rank, e.name, e.event_id,
+        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
+        _aligned_ns(e.start_ns + e.dur_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS end_ns
+    FROM events e
+    LEFT JOIN _rank_clocks k USING (job, rank)
+    SEMI JOIN gaps g ON g.job = e.job AND g.rank = e.rank
+    WHERE e.kind IN ('host_op', 'python', 'annotation', 'runtime') AND e.dur_ns > 0
+      AND NOT starts_with(e.name, 'ProfilerStep')
+), under_way AS (
+    -- Of the events that cover at least half of a gap the shortest tells most.
+    SELECT
+        g.job, g.rank, h.name,
+        least(h.end_ns, g.end_ns) - greatest(h.start_ns, g.start_ns) AS ns
+    FROM gaps g JOIN host h
+        ON h.job = g.job AND h.rank = g.rank
+        AND h.start_ns < g.end_ns AND h.end_ns > g.start_ns
+    WHERE 2 * (least(h.end_ns, g.end_ns) - greatest(h.start_ns, g.start_ns))
+        >= g.end_ns - g.start_ns
+    QUALIFY row_number() OVER (
+        PARTITION BY g.job, g.rank, g.gap_ns ORDER BY h.end_ns - h.start_ns, h.event_id
+    ) = 1
+), host_ops AS (
+    SELECT job, rank, name AS host_op
+    FROM under_way
+    GROUP BY job, rank, name
+    QUALIFY row_number() OVER (PARTITION BY job, rank ORDER BY sum(ns) DESC, name) = 1
+)
+SELECT
+    x.*,
+    k.* EXCLUDE (job, rank),
+    c.comm, c.beyond_ns, t.peer, h.host_op
+FROM excess x
+LEFT JOIN kernels k USING (job, rank)
+LEFT JOIN comms_there c USING (job, rank)
+LEFT JOIN last_there t
+    ON t.job = c.job AND t.rank = c.rank AND t.comm IS NOT DISTINCT FROM c.comm
+LEFT JOIN host_ops h USING (job, rank);
