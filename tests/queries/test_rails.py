@@ -13,6 +13,18 @@ MIB = 1 << 20
 
 
 @pytest.fixture
+def opened(open_job):
+    """`open_job`, with `rail_load` computed once: most tests ask it several times."""
+
+    def open_it(**tables):
+        con = open_job(**tables)
+        loader.materialise(con, "rail_load")
+        return con
+
+    return open_it
+
+
+@pytest.fixture
 def hosts():
     """`hosts(2, 8)`: ranks of two hosts (h0, h1) with eight GPUs each, on one clock."""
 
@@ -45,7 +57,7 @@ def all_reduce(part, n, size, **more):
     ]
 
 
-def test_one_continuous_ring_crosses_over_one_nic(open_job, hosts, part):
+def test_one_continuous_ring_crosses_over_one_nic(opened, hosts, part):
     """DESIGN's figure: 192 MiB over 16 ranks of two hosts, 720 MiB in both directions."""
     ring = [{"kind": "ring", "comm": "w", "channel": 0, "rank": r, "peer_rank": (r + 1) % 16,
              "host": f"h{r // 8}"} for r in range(16)]  # fmt: skip
@@ -55,7 +67,7 @@ def test_one_continuous_ring_crosses_over_one_nic(open_job, hosts, part):
          "host": f"h{a // 8}", "device": "mlx5_0", "via": "NET/IB/GDRDMA"}
         for a, b in ((7, 8), (8, 7), (15, 0), (0, 15))
     ]  # fmt: skip
-    con = open_job(
+    con = opened(
         ranks=hosts(2, 8), comms=comm(16), topology=[*ring, *nics, *links],
         collectives=all_reduce(part, 16, 192 * MIB, algo="ring"),
     )  # fmt: skip
@@ -70,7 +82,7 @@ def test_one_continuous_ring_crosses_over_one_nic(open_job, hosts, part):
     ]  # fmt: skip
 
 
-def test_idle_nics_count(open_job, hosts, part):
+def test_idle_nics_count(opened, hosts, part):
     """The same ring with eight NICs a host, of which it uses the fourth."""
     nics = [{"kind": "nic", "host": f"h{h}", "device": f"mlx5_{i}"}
             for h in (0, 1) for i in range(8)]  # fmt: skip
@@ -81,7 +93,7 @@ def test_idle_nics_count(open_job, hosts, part):
          "host": f"h{a // 8}", "device": "mlx5_3", "via": "NET/IB"}
         for a, b in ((7, 8), (8, 7), (15, 0), (0, 15))
     ]  # fmt: skip
-    con = open_job(
+    con = opened(
         ranks=hosts(2, 8), comms=comm(16), topology=[*ring, *nics, *links],
         collectives=all_reduce(part, 16, 192 * MIB),
     )  # fmt: skip
@@ -99,9 +111,9 @@ def test_idle_nics_count(open_job, hosts, part):
     }  # fmt: skip
 
 
-def test_hierarchical_crosses_over_all_nics(open_job, hosts, part):
+def test_hierarchical_crosses_over_all_nics(opened, hosts, part):
     """DESIGN's figure: 384 MiB in both directions together, over eight NICs."""
-    con = open_job(
+    con = opened(
         ranks=hosts(2, 8), comms=comm(16),
         collectives=all_reduce(part, 16, 192 * MIB, algo="hierarchical"),
     )  # fmt: skip
@@ -115,8 +127,8 @@ def test_hierarchical_crosses_over_all_nics(open_job, hosts, part):
     assert con.sql("SELECT max_over_mean, cv, jain FROM rail_imbalance").fetchall() == [(1, 0, 1)]
 
 
-def test_a_ring_that_no_log_tells_goes_evenly_over_its_members(open_job, hosts, part):
-    con = open_job(
+def test_a_ring_that_no_log_tells_goes_evenly_over_its_members(opened, hosts, part):
+    con = opened(
         ranks=hosts(2, 2), comms=[{"comm": "w", "ranks": [0, 2, 3], "size": 3}],
         collectives=[
             part(r, 0, 10, op="all_gather", in_bytes=300, out_bytes=900, group_size=3, event_id=r)
@@ -137,7 +149,7 @@ def test_a_ring_that_no_log_tells_goes_evenly_over_its_members(open_job, hosts, 
     assert row == pytest.approx((2, math.sqrt(0.5), 2400**2 / (4 * (1440000 + 2 * 360000))))
 
 
-def test_only_the_channels_in_use_carry(open_job, hosts, part):
+def test_only_the_channels_in_use_carry(opened, hosts, part):
     """Two channels, one over each NIC; a small operation uses the first alone."""
     orders = {0: [0, 1, 2, 3], 1: [1, 0, 3, 2]}
     ring = [
@@ -146,7 +158,7 @@ def test_only_the_channels_in_use_carry(open_job, hosts, part):
     ]  # fmt: skip
     nics = [{"kind": "nic", "host": f"h{h}", "device": f"n{i}"} for h in (0, 1) for i in (0, 1)]
     # The log and the profile name the communicator differently; its members are the same.
-    con = open_job(
+    con = opened(
         ranks=hosts(2, 2), comms=comm(4) + comm(4, "log"), topology=ring + nics,
         collectives=all_reduce(part, 4, 1000, channels=1)
         + all_reduce(part, 4, 4000, channels=8, collective_id=2),
@@ -161,11 +173,11 @@ def test_only_the_channels_in_use_carry(open_job, hosts, part):
     ]
 
 
-def test_a_tree_that_a_log_tells(open_job, hosts, part):
+def test_a_tree_that_a_log_tells(opened, hosts, part):
     # 3 -> 2 -> 0 <- 1 with the edge 2 -> 0 between hosts.
     tree = [{"kind": "tree", "comm": "w", "channel": 0, "rank": a, "peer_rank": b}
             for a, b in ((3, 2), (2, 0), (1, 0))]  # fmt: skip
-    con = open_job(
+    con = opened(
         ranks=hosts(2, 2), comms=comm(4), topology=tree,
         collectives=all_reduce(part, 4, 1000, algo="tree"),
     )  # fmt: skip
@@ -173,7 +185,7 @@ def test_a_tree_that_a_log_tells(open_job, hosts, part):
     assert loads(con, "bytes > 0") == [("h0", 0, 1000, 1000, 2000), ("h1", 0, 1000, 1000, 2000)]
 
 
-def test_an_uneven_all_to_all(open_job, hosts, part):
+def test_an_uneven_all_to_all(opened, hosts, part):
     """Two rails a host; rank 1 sends nearly all it has to the other host."""
     splits = {0: [4, 4, 1, 1], 1: [0, 1, 7, 2], 2: [2, 2, 3, 3], 3: [0, 0, 0, 10]}
     got = {r: [splits[s][r] for s in range(4)] for r in range(4)}
@@ -183,7 +195,7 @@ def test_an_uneven_all_to_all(open_job, hosts, part):
              event_id=r)
         for r in range(4)
     ]  # fmt: skip
-    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
     assert loads(con) == [
         ("h0", 0, 200, 200, 400), ("h0", 1, 900, 200, 1100),
         ("h1", 0, 400, 800, 1200), ("h1", 1, 0, 300, 300),
@@ -197,7 +209,7 @@ def test_an_uneven_all_to_all(open_job, hosts, part):
     assert row[3:] == ("h1", 0)
 
 
-def test_an_even_all_to_all_and_point_to_point(open_job, hosts, part):
+def test_an_even_all_to_all_and_point_to_point(opened, hosts, part):
     rows = [
         part(r, 0, 10, op="all_to_all", in_bytes=400, out_bytes=400, group_size=4, event_id=r)
         for r in range(4)
@@ -208,7 +220,7 @@ def test_an_even_all_to_all_and_point_to_point(open_job, hosts, part):
         part(0, 20, 30, op="send", peer=1, in_bytes=7, collective_id=3, event_id=11),
         part(1, 20, 30, op="recv", peer=0, out_bytes=7, collective_id=3, event_id=12),
     ]
-    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
     assert con.sql("""
         SELECT host, rail, sum(sent_bytes), sum(received_bytes) FROM rail_load
         GROUP BY ALL ORDER BY ALL
@@ -217,19 +229,19 @@ def test_an_even_all_to_all_and_point_to_point(open_job, hosts, part):
     ]  # fmt: skip
 
 
-def test_a_gather_meets_at_its_root(open_job, hosts, part):
+def test_a_gather_meets_at_its_root(opened, hosts, part):
     rows = [
         part(r, 0, 10, op="gather", root=0, in_bytes=100, out_bytes=400 if r == 0 else None,
              group_size=4, event_id=r)
         for r in range(4)
     ]  # fmt: skip
-    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
     assert loads(con) == [
         ("h0", 0, 0, 200, 200), ("h0", 1, 0, 0, 0), ("h1", 0, 100, 0, 100), ("h1", 1, 100, 0, 100)
     ]  # fmt: skip
 
 
-def test_windows_are_steps_where_there_are_steps(open_job, hosts, part):
+def test_windows_are_steps_where_there_are_steps(opened, hosts, part):
     steps = [{"rank": r, "step": s, "start_ns": s * 1000, "end_ns": s * 1000 + 1000}
              for r in (0, 1) for s in (1, 2)]  # fmt: skip
     rows = [
@@ -239,7 +251,7 @@ def test_windows_are_steps_where_there_are_steps(open_job, hosts, part):
             [(1000, 64, 1), (1050, 64, 1), (2000, 32, 2), (5000, 16, None)])
         for r in (0, 1)
     ]  # fmt: skip
-    con = open_job(ranks=hosts(2, 1), comms=comm(2), steps=steps, collectives=rows)
+    con = opened(ranks=hosts(2, 1), comms=comm(2), steps=steps, collectives=rows)
     assert con.sql("""
         SELECT step, window_by, window_start_ns, window_ns, bytes, busy_ns, collectives
         FROM rail_load WHERE host = 'h0' ORDER BY step NULLS LAST
@@ -251,12 +263,12 @@ def test_windows_are_steps_where_there_are_steps(open_job, hosts, part):
     ]
 
 
-def test_routing_counts_tokens(open_job, hosts):
+def test_routing_counts_tokens(opened, hosts):
     def route(rank, to, tokens, token_class="real", step=3):
         return {"step": step, "layer": 0, "rank": rank, "expert": to, "expert_rank": to,
                 "tokens": tokens, "token_class": token_class}  # fmt: skip
 
-    con = open_job(
+    con = opened(
         ranks=hosts(2, 2),
         routing=[route(0, 1, 500), route(0, 2, 40), route(1, 2, 30), route(3, 0, 10),
                  route(0, 3, 1000, "dropped"), route(None, 2, 9000)],
@@ -274,7 +286,7 @@ def test_routing_counts_tokens(open_job, hosts):
     ]
 
 
-def test_measured_wins_and_the_two_are_never_added(open_job, hosts, part):
+def test_measured_wins_and_the_two_are_never_added(opened, hosts, part):
     def moved(rank, direction, n_bytes, start, end, **more):
         return {"rank": rank, "direction": direction, "bytes": n_bytes, "start_ns": start,
                 "end_ns": end, "measured": True, "via": "NET", "clock": "host",
@@ -298,7 +310,7 @@ def test_measured_wins_and_the_two_are_never_added(open_job, hosts, part):
         for r in range(4)
     ]  # fmt: skip
     steps = [{"rank": 0, "step": 1, "start_ns": 0, "end_ns": 200}]
-    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows, transfers=ours, steps=steps)
+    con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows, transfers=ours, steps=steps)
     assert con.sql("""
         SELECT source, host, rail, rank, sent_bytes, received_bytes, bytes, busy_ns, is_best
         FROM rail_load ORDER BY ALL
@@ -319,13 +331,13 @@ def test_measured_wins_and_the_two_are_never_added(open_job, hosts, part):
     """).fetchall() == [("derived", 4, 0, 1, False), ("measured", 3, 1, 1.5, True)]
 
 
-def test_counters_of_nics_see_all_and_win_over_the_proxy(open_job, hosts):
+def test_counters_of_nics_see_all_and_win_over_the_proxy(opened, hosts):
     def nic(name, direction, n_bytes, start):
         return {"host": "h0", "nic": name, "direction": direction, "bytes": n_bytes,
                 "start_ns": start, "end_ns": start + 10, "measured": True, "via": "NET/IB",
                 "clock": "host", "source": "nsys"}  # fmt: skip
 
-    con = open_job(
+    con = opened(
         ranks=hosts(1, 2),
         transfers=[
             nic("mlx5_10", "send", 100, 0), nic("mlx5_2", "recv", 30, 0),
@@ -342,11 +354,11 @@ def test_counters_of_nics_see_all_and_win_over_the_proxy(open_job, hosts):
     ]  # fmt: skip
 
 
-def test_counters_that_only_grow(open_job, hosts):
+def test_counters_that_only_grow(opened, hosts):
     def sample(name, time_ns, value):
         return {"host": "h0", "device": "mlx5_0", "name": name, "time_ns": time_ns, "value": value}
 
-    con = open_job(
+    con = opened(
         ranks=hosts(1, 1),
         counters=[
             sample("port_xmit_data", 0, 1000), sample("port_xmit_data", 10, 1100),
@@ -362,7 +374,7 @@ def test_counters_that_only_grow(open_job, hosts):
     """).fetchall() == [("mlx5_0", 500, 40, "counters, NIC named by the source")]
 
 
-def test_what_is_not_known_is_not_derived(open_job, hosts, part):
+def test_what_is_not_known_is_not_derived(opened, hosts, part):
     more = {"in_bytes": 64, "out_bytes": 64, "group_size": 4}
     rows = [
         part(0, 0, 10, event_id=1, **more | {"comm": "gone"}),
@@ -373,7 +385,7 @@ def test_what_is_not_known_is_not_derived(open_job, hosts, part):
         part(0, 0, 10, event_id=6, collective_id=6, op="all_to_all", in_splits=[1, 2], **more),
         part(0, 0, 10, event_id=7, collective_id=7, op="barrier"),
     ]
-    con = open_job(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
+    con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows)
     assert con.sql("FROM rail_load").fetchall() == []
     assert con.sql("FROM rail_imbalance").fetchall() == []
     assert con.sql("""
@@ -388,8 +400,8 @@ def test_what_is_not_known_is_not_derived(open_job, hosts, part):
     ]
 
 
-def test_one_host_and_no_job_have_no_derived_rails(open_job, hosts, part):
-    con = open_job(ranks=hosts(1, 4), comms=comm(4), collectives=all_reduce(part, 4, 100))
+def test_one_host_and_no_job_have_no_derived_rails(opened, hosts, part):
+    con = opened(ranks=hosts(1, 4), comms=comm(4), collectives=all_reduce(part, 4, 100))
     assert con.sql("FROM rail_load").fetchall() == []
     assert con.sql("FROM rail_left_out").fetchall() == []
     con = loader.connect({})
@@ -407,7 +419,9 @@ def ingested(retime_traces, tmp_path, name, collectives):
         # A log tells links, and no operation that used them.
         assert con.sql(f"FROM {view}").fetchall() == []
     files |= write(tmp_path / "made", {"collectives": collectives(con)})
-    return loader.connect({"log": files})
+    con = loader.connect({"log": files})
+    loader.materialise(con, "rail_load")
+    return con
 
 
 def made(comm, ranks, size, **more):
@@ -563,6 +577,7 @@ def test_jobs_stand_apart_and_what_is_sent_arrives(hosts, part, tmp_path):
             ],
         })  # fmt: skip
     con = loader.connect(files)
+    loader.materialise(con, "rail_load")
     found = con.sql("""
         SELECT job, sum(sent_bytes)::DOUBLE, sum(received_bytes)::DOUBLE FROM rail_load GROUP BY job
     """).fetchall()
