@@ -1,4 +1,4 @@
-"""Derived tables: jobs, ranks, comms, collectives and transfers over all sources of a job."""
+"""Derived tables: jobs, ranks, steps, comms, collectives, transfers over all sources of a job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from .manifest import REMARKS, Generation, Manifest, Part, generation_id, genera
 from .schema import TABLES, Problem, problem_rows
 from .writer import ROW_GROUP_ROWS, PartWriter
 
-_ORDER = {"ranks": ("rank", "source"), "collectives": ("start_ns", "rank", "event_id"),
+_ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
+          "collectives": ("start_ns", "rank", "event_id"),
           "transfers": ("start_ns", "rank")}  # fmt: skip
 
 
@@ -47,7 +48,7 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import dims, remarks, transfers
+    from . import dims, remarks, steps, transfers
     from .joining import join
     from .joining.ranks import one_a_rank, ranks_with_times
     from .matching.communicators import world_size
@@ -63,20 +64,26 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
     said, digest, damaged = settings.of_derived(job_folder)
+    stepped = steps.find(
+        views["steps"], resolved.collectives,
+        [([job_folder / p.file for p in m.tables.get("events", [])], m.ranks) for m in manifests],
+        said.step_annotation,
+    )  # fmt: skip
     comms, unclear = dims.decide(
-        resolved.comms, resolved.collectives, resolved.ranks, views["steps"],
+        resolved.comms, stepped.collectives, resolved.ranks, stepped.steps,
         world_size(resolved.ranks), said,
     )  # fmt: skip
-    moved, unmoved = transfers.derived(views["transfers"], joined, resolved.collectives)
+    moved, unmoved = transfers.derived(views["transfers"], joined, stepped.collectives)
     problems = [
         *_contradictions(manifests), *twice, *joined.problems, *unmoved, *resolved.problems,
-        *unclear, *damaged,
+        *stepped.problems, *unclear, *damaged,
     ]  # fmt: skip
     tables = {
         "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
         "ranks": resolved.ranks,
         "comms": comms,
-        "collectives": resolved.collectives,
+        "collectives": stepped.collectives,
+        "steps": stepped.steps,
         "transfers": moved,
         "problems": pa.Table.from_batches(
             [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
@@ -105,7 +112,10 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
 
 
 def _parts(manifest: Manifest, table: str) -> list[Part]:
-    return (manifest.views if TABLES[table].derived else manifest.tables).get(table, [])
+    # Before steps were derived a source's own were a table of their own.
+    return (manifest.views if TABLES[table].derived else manifest.tables).get(
+        table, manifest.tables.get(table, [])
+    )
 
 
 def _rows(table: str, paths: list[Path]) -> pa.Table:

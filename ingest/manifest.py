@@ -16,8 +16,11 @@ from .schema import PARTS, TABLES
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
 
-DERIVATION = 3
+DERIVATION = 4
 """Raised whenever the same sources would give other derived tables."""
+
+_ONCE_PLAIN = "steps"
+"""A table that sources had as it stands before it was derived: their manifests stay good."""
 
 MAX_MANIFEST_BYTES = 64 << 20
 """A larger manifest is not read: it is an input like any other."""
@@ -142,9 +145,11 @@ def read_manifest(path: Path) -> Manifest:
     _require(path, path.name == source_manifest_name(m.id), "its id is not the one in its name")
     for staged, tables in ((False, m.tables), (True, m.views)):
         for table, parts in tables.items():
-            known = table in PARTS and TABLES[table].derived == staged
+            once = table == _ONCE_PLAIN and not staged
+            known = table in PARTS and TABLES[table].derived == (staged or once)
             _require(path, known, f"it names a table {table[:40]!r} that does not belong there")
             expected = [source_part(table, m.id, n) for n in range(len(parts))]
+            expected = [e.removeprefix("_staged/") for e in expected] if once else expected
             _check_parts(path, parts, expected)
     return m
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import detect, staging
+from . import detect, settings, staging
 from .bundles import bundled
 from .derive import derive
 from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
@@ -104,14 +104,16 @@ def ingest(
     rank: int | None = None,
     format: str | None = None,
     workers: int | None = None,
+    step_annotation: str | None = None,
     progress: Progress | None = None,
 ) -> IngestReport:
     """Ingests files, folders, globs and archives into one job of a warehouse.
 
     `job` is made from the path where it is not given; `rank` is for a single source that does not
-    say its own; `format` forces a parser; `workers` is the number of cores to use (all). Sources
-    whose content is there already change nothing. Each source counts as soon as it is finished,
-    the derived tables are made once at the end.
+    say its own; `format` forces a parser; `workers` is the number of cores to use (all);
+    `step_annotation` names the annotations that are the job's steps (`*`, `?`), and is kept in the
+    job ("" forgets it). Sources whose content is there already change nothing. Each source counts
+    as soon as it is finished, the derived tables are made once at the end.
 
     Raises UsageError (also for clashing ranks, before anything is written), UnusableInput where
     no source is usable, WarehouseError where the warehouse cannot be written.
@@ -161,6 +163,10 @@ def ingest(
             *((r.name, p) for r in ordered if r.error is not None for p in r.problems),
         ],
     )
+    if step_annotation is not None:
+        with staging.writing(folder.parent), staging.locked(folder):
+            said = settings.replaced(settings.read(folder), step_annotation=step_annotation)
+            settings.write(folder, said)
     manifests, _ = warehouse.manifests(job)
     if manifests and warehouse.generation(job, manifests) is None:
         derive(folder)

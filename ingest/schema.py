@@ -162,11 +162,18 @@ STEPS = Table(
             "the annotation's start where the rank has no GPU work",
         ),
         Column("end_ns", I64, "ns", "where the next step's work began, or this one's ended"),
-        Column("host_start_ns", I64, "ns", "start of the annotation on the host thread"),
-        Column("host_end_ns", I64, "ns", "end of the annotation on the host thread"),
-        Column("found_by", TEXT, "", "annotation, recorded or inferred"),
+        Column(
+            "host_start_ns",
+            I64,
+            "ns",
+            "start of the annotation on the host thread; for inferred steps the end of the "
+            "optimizer's run before, by its launches",
+        ),
+        Column("host_end_ns", I64, "ns", "end of the same; null where launches are not known"),
+        Column("found_by", TEXT, "", "annotation, recorded or inferred (`ingest.steps`)"),
     ),
     ("start_ns",),
+    derived=True,
 )
 
 EVENTS = Table(

@@ -41,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True):
     degrees: dict[str, int] = {}
     """dim -> its degree, from the fastest-varying dimension to the slowest."""
     kernels: list[KernelRule] = []
+    step_annotation: str = ""
+    """Pattern of the annotations that are the steps, whatever else looks like steps."""
 
 
 def read(job_folder: Path) -> Settings:
@@ -110,4 +112,4 @@ def of_derived(job_folder: Path) -> tuple[Settings, str, list[Problem]]:
         said = read(job_folder)
     except WarehouseError as e:
         return Settings(), "damaged", [Problem("bad_settings", f"left aside: {e}")]
-    return said, digest(Settings(dims=said.dims, degrees=said.degrees)), []
+    return said, digest(replaced(said, kernels=[])), []

@@ -179,6 +179,8 @@ def assemble(
     files: dict[str, list[str]] = {t: [] for t in TABLES}
     for m in manifests:
         for table, parts in m.tables.items():
+            if TABLES[table].derived:
+                continue  # a source's own rows of before that table was derived
             files[table] += [str(folder / p.file) for p in parts]
     for table, parts in generation.tables.items():
         files[table] += [str(derived_folder / p.file) for p in parts]

@@ -33,13 +33,27 @@ def aligned(frames: Mapping[str, pl.DataFrame]) -> Tables:
     """The tables of `frames` in one clock; participations without times are left out."""
     ranks = frames["ranks"]
     events = frames["events"].with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
+    steps = on_job_clock(frames["steps"], ranks, "start_ns", "end_ns", "host_start_ns")
     return Tables(
-        on_job_clock(events, ranks, "start_ns", "end_ns"),
+        _in_steps(on_job_clock(events, ranks, "start_ns", "end_ns"), steps),
         on_job_clock(frames["collectives"].filter(timed()), ranks, "start_ns", "end_ns"),
-        on_job_clock(frames["steps"], ranks, "start_ns", "end_ns", "host_start_ns"),
+        steps,
         ranks,
         frames.get("comms"),
     )
+
+
+def _in_steps(events: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Device work of ranks whose sources mark no steps gets the step of the window it begins in."""
+    marked = events.filter(pl.col("step").is_not_null())["rank"].unique()
+    windows = steps.select("rank", "start_ns", found="step", until="end_ns").drop_nulls()
+    windows = windows.filter(~pl.col("rank").is_in(marked.implode())).sort("start_ns")
+    if not len(windows):
+        return events
+    placed = events.select("rank", "start_ns", kept="step").with_row_index("row").sort("start_ns")
+    placed = placed.join_asof(windows, on="start_ns", by="rank", check_sortedness=False).sort("row")
+    inside = kind_is(*DEVICE) & (pl.col("start_ns") < placed["until"])
+    return events.with_columns(step=pl.coalesce("step", pl.when(inside).then(placed["found"])))
 
 
 def timed() -> pl.Expr:

@@ -1,0 +1,31 @@
+"""Steps of a rank by annotations whose names say so."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..kineto.steps import HostSteps, host_steps
+from ..nsys.stepnames import choose
+from . import names
+from .work import Work
+
+
+def find(work: Work, pattern: str = "") -> tuple[HostSteps, bool] | None:
+    """The steps on the host, and whether the annotations number them; None without such.
+
+    `pattern` is the annotation that the user named; without it names that frameworks use count,
+    where they come more than once.
+    """
+    found = []
+    for name, thread, start, end in work.annotations.iter_rows():
+        told = names.forced(name or "", pattern) if pattern else names.known(name or "")
+        if told is not None and end > start:
+            found.append((*told, thread or "", start, end))
+    if len(found) < (1 if pattern else 2):
+        return None
+    family, number, thread, start, end = zip(*found, strict=True)
+    columns = [np.unique(family, return_inverse=True)[1], np.unique(thread, return_inverse=True)[1]]
+    rows, numbers = choose(*columns, *(np.array(c, np.int64) for c in (number, start, end)))
+    steps, _ = host_steps(numbers, np.array(start)[rows], np.array(end)[rows])
+    numbered = bool((np.array(number)[rows] >= 0).all())
+    return (steps, numbered) if len(steps.number) > (0 if pattern else 1) else None
