@@ -17,8 +17,8 @@ END;
 
 -- A NIC of a host, as something names it: the NICs that a log or a topology lists, else those of
 -- the links that a log tells, and besides what measured transfers name. `place` is its place among
--- its host's by name (the number at its end as a number); its rail where nothing says another.
--- A NIC that is known by its number alone (ib0) is the one in that place, where the names are known.
+-- its host's by name (the number at its end as a number); its rail where nothing says another. A
+-- NIC that is known by its number alone (ib0) is the one in that place, where the names are known.
 CREATE VIEW _nics AS
 WITH said AS (
     SELECT job, host, device AS nic, rail, plane, CASE WHEN kind = 'nic' THEN 1 ELSE 2 END AS level

@@ -72,8 +72,8 @@ CREATE VIEW rail_load (
     window_by,
     -- [ns] start of the window on the job's clock; null where it has none
     window_start_ns,
-    -- [ns] length of the window; a transfer, or an interval of a counter, counts whole in the one in
-    -- which it began
+    -- [ns] length of the window; a transfer, or an interval of a counter, counts whole in the one
+    -- in which it began
     window_ns,
     -- machine
     host,
@@ -209,9 +209,9 @@ CREATE MACRO _jain(x) AS
     power(sum(x::DOUBLE), 2) / nullif(count(x) * sum(power(x::DOUBLE, 2)), 0);
 
 -- How evenly the rails of a window shared what there was, by what one kind of source says. Each
--- host's end of a rail counts by itself, and idle ones count. Of n loads x: max/mean; the population
--- standard deviation over the mean; and Jain's index (sum x)^2 / (n sum x^2), 1 where all are equal
--- and 1/n where one carries all.
+-- host's end of a rail counts by itself, and idle ones count. Of n loads x: max/mean; the
+-- population standard deviation over the mean; and Jain's index (sum x)^2 / (n sum x^2), 1 where
+-- all are equal and 1/n where one carries all.
 CREATE VIEW rail_imbalance (
     -- job
     job,

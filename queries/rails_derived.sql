@@ -31,9 +31,10 @@ FROM topology
 WHERE kind = 'link' AND via LIKE 'NET%' AND device IS NOT NULL
 GROUP BY ALL;
 
--- The edges of each ring and tree of a communicator, channel by channel, where a log tells the whole
--- of it (rank to the next one; child to parent), with the rails of both ends. A communicator that has none takes those of another with
--- the same members: sources name communicators differently.
+-- The edges of each ring and tree of a communicator, channel by channel, where a log tells the
+-- whole of it (rank to the next one; child to parent), with the rails of both ends. A communicator
+-- that has none takes those of another with the same members: sources name communicators
+-- differently.
 CREATE VIEW _edges AS
 WITH spanning AS MATERIALIZED (
     SELECT job, comm, any_value(n) AS n, list(rank ORDER BY rank) AS members
@@ -182,10 +183,10 @@ CREATE MACRO _remote_share(splits, local_places, n, n_local) AS
              list_sum(list_select(splits, local_places)) / nullif(list_sum(splits), 0), 1.0) END;
 
 -- The rows of all operations: what one of them sent and received over one rail. Edges that a log
--- tells carry what the algorithm sends over an edge, divided over the channels in use, which are the
--- first ones. A ring or tree whose edges no log tells goes evenly over the rails of its members, in
--- and out of every host, as NCCL lays its channels; a hierarchical one goes round between ranks of
--- the same place in their hosts.
+-- tells carry what the algorithm sends over an edge, divided over the channels in use, which are
+-- the first ones. A ring or tree whose edges no log tells goes evenly over the rails of its
+-- members, in and out of every host, as NCCL lays its channels; a hierarchical one goes round
+-- between ranks of the same place in their hosts.
 CREATE VIEW _derived_traffic AS
 WITH crossing AS MATERIALIZED (
     SELECT
@@ -254,8 +255,8 @@ WITH crossing AS MATERIALIZED (
             * _remote_share(c.in_splits, m.local_places, m.n, m.n_local) AS sent_bytes,
         coalesce(c.out_bytes, c.in_bytes)
             * _remote_share(c.out_splits, m.local_places, m.n, m.n_local) AS received_bytes,
-        CASE WHEN c.in_splits IS NULL OR c.out_splits IS NULL THEN 'even split, ' ELSE 'splits, ' END
-            || m.how AS how
+        CASE WHEN c.in_splits IS NULL OR c.out_splits IS NULL
+             THEN 'even split, ' ELSE 'splits, ' END || m.how AS how
     FROM crossing c
     JOIN members m ON m.job = c.job AND m.comm = c.comm AND m.rank = c.rank
     WHERE c.op = 'all_to_all'
@@ -290,8 +291,8 @@ UNION ALL BY NAME FROM to_all
 UNION ALL BY NAME FROM pairs
 UNION ALL BY NAME SELECT * EXCLUDE (volume) FROM rooted;
 
--- Copies of tokens that the router sends to experts on other hosts, where it says from which rank to
--- which; those of one token to several experts of a host count each.
+-- Copies of tokens that the router sends to experts on other hosts, where it says from which rank
+-- to which; those of one token to several experts of a host count each.
 CREATE VIEW _routed_traffic AS
 WITH own AS MATERIALIZED (
     FROM _rank_rails
