@@ -167,6 +167,19 @@ def test_a_job_without_steps_has_no_rows_and_no_problem(made) -> None:
     assert con.execute("SELECT code FROM problems WHERE code = 'not_replayed'").fetchall() == []
 
 
+def test_without_a_common_clock_nobody_knows_who_was_last(made, rows) -> None:
+    untied = [{**r, "clock_error_ns": None} for r in rows["ranks"]]
+    one_host = opened(made("one", ranks=untied))
+    assert scores(one_host) == SCORES  # a host has one clock whatever ties it to others
+    apart = opened(made("two", ranks=[{**r, "host": f"h{r['rank']}"} for r in untied]))
+    for name in computed.TABLES_COMPUTED:
+        assert apart.execute(f"FROM {name}").fetchall() == []
+    (message,) = apart.execute(
+        "SELECT message FROM problems WHERE code = 'not_replayed'"
+    ).fetchall()
+    assert "clocks that nothing ties together" in message[0]
+
+
 @pytest.mark.parametrize(
     ("error", "said"),
     [
