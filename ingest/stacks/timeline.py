@@ -218,7 +218,7 @@ class Timeline:
         host, calls = self.host_steps(), self.calls()
         yield from self._give(host, calls)
         if not len(host.number):
-            self.c.odd("no_steps", "no ProfilerStep annotations: no rows of steps", "info")
+            self.c.odd("no_steps", "no ProfilerStep annotations", "info")
             return
         correlation, start, end = (_integers(a) for a in self._work)
         index = steps.step_index_at(host, launch_times(calls, correlation))

@@ -51,6 +51,7 @@ def of_files(paths: Sequence[Path], ranks: Sequence[int]) -> Iterator[Work]:
         pl.scan_parquet([str(p) for p in paths], hive_partitioning=False, glob=False)
         .select(_COLUMNS)
         .filter(pl.col("rank").is_in(ranks), pl.col("kind").cast(pl.String).is_in(kinds))
+        .drop_nulls("start_ns")
         .collect()
         .with_columns(pl.col("kind", "name", "category", "thread").cast(pl.String))
     )
@@ -64,7 +65,7 @@ def _work(rank: int, rows: pl.DataFrame) -> Work:
     calls = calls.group_by("correlation").agg(pl.col("start_ns").min().alias("launch_ns"))
     device = device.join(calls, on="correlation", how="left", maintain_order="left")
     ranges = rows.filter(kind="annotation").select(
-        "name", "thread", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns")
+        "name", "thread", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns").fill_null(0)
     )
     known = device["launch_ns"].is_not_null().sum()
     by_launch = len(device) == 0 or known >= LAUNCHED * len(device)

@@ -120,3 +120,20 @@ def test_one_annotation_that_does_not_recur_is_no_step(tmp_path):
     once = {"ph": "X", "cat": "user_annotation", "name": "train_step", "ts": 1000, "dur": 400,
             "pid": 1, "tid": 1}  # fmt: skip
     assert steps(tmp_path, trace(tmp_path, [], [once])) == []
+
+
+def test_a_source_of_before_steps_were_derived_keeps_its_steps(tmp_path):
+    """Its rows were a table as it stands: `steps/`, named so in its manifest."""
+    path = trace(tmp_path, ["ProfilerStep#2{i}"])
+    before = steps(tmp_path, path)
+    folder = Warehouse(tmp_path / "w").job_folder("j")
+    (manifest,) = (p for p in (folder / "_manifests").glob("*.json") if "derived" not in p.name)
+    said = json.loads(manifest.read_text())
+    (part,) = said["tables"]["steps"] = said["views"].pop("steps")
+    (folder / part["file"]).rename(folder / "steps" / part["file"].split("/")[-1])
+    part["file"] = part["file"].removeprefix("_staged/")
+    manifest.write_text(json.dumps(said))
+    for old in folder.rglob("derived-*"):
+        old.unlink()
+    assert steps(tmp_path) == before
+    assert len(Warehouse(tmp_path / "w").snapshot("j").files["steps"]) == 1
