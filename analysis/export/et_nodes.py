@@ -17,6 +17,7 @@ from ...replay import kineto, recorded
 from ...replay.graph import NULL, Kind, TaskGraph
 from ...replay.kineto_tables import DEVICE, HOST, kind_is, timed
 from ...replay.load import read, source
+from ...replay.steps import participations
 
 COLUMNS = (
     "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
@@ -95,7 +96,8 @@ def _nodes(graph: TaskGraph, rank: int, on: Mapping[int, tuple[Any, Any, Any]]) 
     mine = (graph.rank == rank) & (graph.start_ns != NULL)
     kind = graph.kind
     event = graph.extra.get("event_id", np.full(graph.n, -1, np.int64))
-    arrive, transfer = _pairs(graph, mine)
+    arrive, transfer = participations(graph)
+    arrive, transfer = arrive[mine[transfer]], transfer[mine[transfer]]
     marks = (kind == Kind.OTHER) & (event < 0)
     is_node = mine & ~marks & ~np.isin(kind, (Kind.JOIN, Kind.TRANSFER))
     task = np.flatnonzero(is_node)
@@ -136,17 +138,6 @@ def _nodes(graph: TaskGraph, rank: int, on: Mapping[int, tuple[Any, Any, Any]]) 
         deps_ptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
         deps=np.array([d for f in followed for d in sorted(f)], np.int64),
     )
-
-
-def _pairs(graph: TaskGraph, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The arrival and the transfer of each participation: a transfer follows its own arrival."""
-    transfer = np.flatnonzero(mine & (graph.kind == Kind.TRANSFER))
-    arrive = np.full(len(transfer), -1, np.int64)
-    for i, t in enumerate(transfer.tolist()):
-        before = graph.pred[graph.pred_ptr[t] : graph.pred_ptr[t + 1]]
-        own = before[(graph.kind[before] == Kind.ARRIVE) & (graph.rank[before] == graph.rank[t])]
-        arrive[i] = own[0]
-    return arrive, transfer
 
 
 def _followed(

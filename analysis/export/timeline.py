@@ -226,9 +226,9 @@ def _device(
     events = events.join(
         known.select("event_id", "moved", *said), on="event_id", how="left", maintain_order="left"
     )
-    several = events["device"].n_unique() > 1
+    several = events["device"].drop_nulls().n_unique() > 1
     stream = pl.format("stream {}", pl.col("stream").cast(pl.String).fill_null("?"))
-    on = pl.format("device {} ", pl.col("device").cast(pl.String).fill_null("?"))
+    on = pl.format("device {} ", "device").fill_null("")
     label = pl.concat_str(on, stream) if several else stream
     beside = pl.when(pl.col("kind") == "gpu_annotation").then(pl.lit(" annotations"))
     beside = beside.when(pl.col("kind") == "sync").then(pl.lit(" syncs")).otherwise(pl.lit(""))
@@ -247,7 +247,7 @@ def _host(file: TraceFile, sequence: Sequence, events: pl.DataFrame, process: in
     """Host threads, below one track that can be closed."""
     if not len(events):
         return
-    thread = pl.col("thread").cast(pl.String).fill_null("?")
+    thread = pl.col("thread").cast(pl.String).fill_null("").replace("", "?")
     events = events.with_columns(
         track=pl.format("thread {}", thread),
         category=pl.coalesce(pl.col("category").cast(pl.String), pl.col("kind").cast(pl.String)),
