@@ -1,15 +1,15 @@
-"""The rank that holds a job up, by root cause, and what that rank does that the others do not."""
+"""The rank that holds a job up, by root cause, and why it is late."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from ..ingest.errors import RetimeError
 from . import frames
+from .query import frame
 from .terminal import mostly_paired
 
 if TYPE_CHECKING:
@@ -21,14 +21,8 @@ if TYPE_CHECKING:
 LEAST_SHARE = 0.1
 """A rank that explains less than this of the excess over the ideal is not named for it."""
 
-LEAST_EXCESS = 0.01
-"""Share of the step by which a rank must exceed the median rank for a cause to be given."""
-
 TRIED = 3
 """Ranks that the others wait for most, of which a replay picks one."""
-
-OWN_CAUSES = ("compute", "exposed_memcpy", "exposed_transfer")
-"""Classes beside the idle ones in which a rank can be slow by itself; waits are others' doing."""
 
 
 def find(job: Job, facts: Mapping[str, Any], base: Baseline | None = None) -> dict[str, Any] | None:
@@ -77,25 +71,18 @@ def _gains(base: Baseline, last: pl.DataFrame) -> dict[int, float]:
 
 
 def reason(con: DuckDBPyConnection, rank: int) -> dict[str, Any] | None:
-    """What a rank spends more on than the median rank: `class`, `ns`, `median_ns` a step.
+    """Why a rank is late, from the view `stragglers`; None where it holds nobody up.
 
-    The class of `step_breakdown` (compute with and without communication taken together) by which
-    it exceeds the median most; None where that is under a hundredth of the step.
+    `cause`, `words` that follow "rank 3", times a step `ns`, `median_ns`, `cause_ns`, and what it
+    names: `kernel`, `host_op`, `comm`, `peer` (each may be None).
     """
-    rows = frames.split(con, "rank").with_columns(
-        pl.col("class").replace({"compute_with_comm": "compute"})
-    )
-    ranks = rows["rank"].unique().to_list()
-    spent: dict[str, dict[int, float]] = {}
-    for of_rank, name, ns in rows.select("rank", "class", "mean_ns").iter_rows():
-        if name in OWN_CAUSES or frames.group_of(name) == "idle":
-            by_rank = spent.setdefault(name, dict.fromkeys(ranks, 0.0))
-            by_rank[of_rank] += ns
-    found = [(of[rank], median_low(of.values()), name) for name, of in spent.items() if rank in of]
-    if not found:
-        return None
-    ns, median_ns, name = max(found, key=lambda f: f[0] - f[1])
-    step_ns = float(rows.filter(pl.col("rank") == rank)["mean_ns"].sum())
-    if ns - median_ns < LEAST_EXCESS * step_ns:
-        return None
-    return {"class": name, "ns": round(ns), "median_ns": round(median_ns)}
+    found = frame(
+        # The view without the scores: those would cost a replay.
+        con.sql(f"""
+        SELECT cause, detail AS words, round(own_ns)::BIGINT AS ns,
+            round(median_ns)::BIGINT AS median_ns, round(excess_ns)::BIGINT AS cause_ns,
+            kernel, host_op, comm, peer
+        FROM _explained WHERE rank = {int(rank)}
+        """)
+    ).to_dicts()
+    return found[0] if found else None

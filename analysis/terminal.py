@@ -272,7 +272,7 @@ def pipeline_sentence(facts: Mapping[str, Any]) -> str:
 def straggler_sentence(facts: Mapping[str, Any]) -> str:
     """Who holds the job up and why, from `Job.show()`; says so where nobody can tell."""
     last, found = facts.get("waited_for"), facts.get("culprit")
-    why = reason_words((found or {}).get("why"), facts)
+    why = reason_words((found or {}).get("why"))
     if found is not None and found["by"] == "stragglers":
         ranks = found["ranks"]
         who = f"Rank {ranks[0]} is" if len(ranks) == 1 else f"Ranks {_list(ranks)} are"
@@ -323,28 +323,9 @@ def _list(ranks: Sequence[int], most: int = 8) -> str:
     return ", ".join(map(str, ranks[:most])) + more
 
 
-CAUSES = {
-    "exposed_memcpy": "exposed copies",
-    "exposed_transfer": "exposed transfer",
-    "idle_launch_bound": "launch-bound idle",
-    "idle_waiting_for_host": "idle waiting for the host",
-    "idle_waiting_for_stream": "idle waiting for a stream",
-    "idle_data_loading": "idle for data loading",
-    "idle_unknown": "idle of unknown cause",
-}
-"""Classes as the causes that a sentence names."""
-
-
-def reason_words(why: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> str:
-    """`culprit.reason` as what follows "rank 3 ..."; empty where there is none."""
-    if why is None:
-        return ""
-    scope = "trace" if facts.get("scope") == "trace" else "step"
-    own, median = units.time(why["ns"]), units.time(why["median_ns"])
-    if why["class"] == "compute":
-        return f"computes {own} a {scope} where the median rank computes {median}"
-    what = CAUSES.get(why["class"], clean(why["class"].replace("_", " ")))
-    return f"has {own} of {what} a {scope}, the median rank {median}"
+def reason_words(why: Mapping[str, Any] | None) -> str:
+    """The words of `culprit.reason`, which follow "rank 3"; empty where there is none."""
+    return clean(why["words"]) if why is not None else ""
 
 
 def unseen_sentence(facts: Mapping[str, Any]) -> str:
@@ -419,7 +400,8 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     line("clocks", clocks_sentence(facts))
     n = facts["steps"]
     which = f", {facts['first_step']} to {facts['last_step']}" if n > 1 else ""
-    found = f" (by {clean(facts['steps_found_by'])})" if n and facts.get("steps_found_by") else ""
+    by = clean(facts.get("steps_found_by") or "")
+    found = f" ({'' if by == 'inferred' else 'by '}{by})" if n and by else ""
     none = (
         "none found"
         if facts["scope"] == "nothing"
