@@ -122,6 +122,18 @@ def test_one_annotation_that_does_not_recur_is_no_step(tmp_path):
     assert steps(tmp_path, trace(tmp_path, [], [once])) == []
 
 
+def test_annotations_of_a_part_of_the_step_are_no_steps_unless_the_user_says_so(tmp_path):
+    """A `step` round the optimizer only."""
+    short = [
+        {"ph": "X", "cat": "user_annotation", "name": "step", "ts": 1005 + 100 * i, "dur": 20,
+         "pid": 1, "tid": 1}
+        for i in range(3)
+    ]  # fmt: skip
+    path = trace(tmp_path, [], short)
+    assert steps(tmp_path, path) == []
+    assert [s[0] for s in steps(tmp_path, path, step_annotation="step")] == [0, 1, 2]
+
+
 def test_a_source_of_before_steps_were_derived_keeps_its_steps(tmp_path):
     """Its rows were a table as it stands: `steps/`, named so in its manifest."""
     path = trace(tmp_path, ["ProfilerStep#2{i}"])
