@@ -19,18 +19,10 @@ WITH ready AS (
     FROM waits
     WHERE event_id IS NOT NULL
     GROUP BY job, event_id
-), of_device AS (
-    SELECT
-        e.job, e.rank, e.event_id, e.name, e.correlation,
-        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
-        _aligned_ns(
-            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
-        ) AS end_ns,
-        CASE WHEN e.kind <> 'kernel' THEN 'copy'
-             WHEN e.category = 'comm' THEN 'comm'
-             ELSE 'compute' END AS class
-    FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
-    WHERE e.kind IN ('kernel', 'memcpy', 'memset')
+), comm AS (
+    SELECT e.*, r.transfer_ns
+    FROM events e LEFT JOIN ready r USING (job, event_id)
+    WHERE e.kind = 'kernel' AND e.category = 'comm'
 ), host_ranks AS (
     SELECT * FROM _rank_clocks
     ANTI JOIN _device_ranks USING (job, rank)
@@ -54,17 +46,28 @@ WITH ready AS (
       AND NOT regexp_matches(e.name, '^(c10d::|gloo:|nccl:|mpi:|ucc:|record_param_comms)')
 )
 SELECT
-    job, rank, event_id, name, correlation, start_ns, end_ns, class, start_ns AS transfer_ns,
+    e.job, e.rank, e.event_id, e.name, e.correlation,
+    _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
+    _aligned_ns(
+        e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
+    ) AS end_ns,
+    CASE e.kind WHEN 'kernel' THEN 'compute' ELSE 'copy' END AS class,
+    _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS transfer_ns,
     false AS unsplit
-FROM of_device
-WHERE class <> 'comm'
+FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
+WHERE e.kind IN ('memcpy', 'memset')
+   OR (e.kind = 'kernel' AND coalesce(e.category, '') <> 'comm')
 UNION ALL
 SELECT
-    e.job, e.rank, e.event_id, e.name, e.correlation, e.start_ns, e.end_ns, e.class,
-    greatest(e.start_ns, least(e.end_ns, coalesce(r.transfer_ns, e.end_ns))),
-    r.transfer_ns IS NULL
-FROM of_device e LEFT JOIN ready r USING (job, event_id)
-WHERE e.class = 'comm'
+    e.job, e.rank, e.event_id, e.name, e.correlation,
+    _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS begin_ns,
+    _aligned_ns(
+        e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
+    ) AS finish_ns,
+    'comm',
+    greatest(begin_ns, least(finish_ns, coalesce(e.transfer_ns, finish_ns))),
+    e.transfer_ns IS NULL
+FROM comm e LEFT JOIN _rank_clocks k USING (job, rank)
 UNION ALL
 SELECT
     w.job, w.rank, w.event_id, w.op, NULL, w.start_ns, w.end_ns, 'comm',
@@ -79,49 +82,3 @@ FROM of_host;
 -- in transfer, unsplit comm and copies do, and the step it lies in (its `ordinal`; 0 outside). Stretches begin
 -- and end where any interval or step does, so they add up exactly. A class runs for as long as
 -- the latest end of what has begun of it: a running maximum, cheaper by far than counting.
-CREATE VIEW _segments AS
-WITH points AS (
-    SELECT
-        job, rank,
-        unnest([start_ns, end_ns]) AS t,
-        unnest([CASE class WHEN 'compute' THEN end_ns END, NULL]) AS compute_until_ns,
-        unnest([CASE class WHEN 'comm' THEN end_ns END, NULL]) AS comm_until_ns,
-        unnest([CASE class WHEN 'copy' THEN end_ns END, NULL]) AS copy_until_ns,
-        NULL AS transfer_until_ns,
-        unnest([CASE WHEN unsplit THEN end_ns END, NULL]) AS unsplit_until_ns,
-        NULL AS step_until_ns,
-        NULL AS begun
-    FROM _activity
-    UNION ALL
-    SELECT job, rank, transfer_ns, NULL, NULL, NULL, end_ns, NULL, NULL, NULL
-    FROM _activity WHERE class = 'comm'
-    UNION ALL
-    SELECT
-        job, rank, unnest([start_ns, end_ns]), NULL, NULL, NULL, NULL, NULL,
-        unnest([end_ns, NULL]), unnest([ordinal, NULL])
-    FROM _step_windows
-), swept AS (
-    SELECT
-        job, rank,
-        t AS start_ns,
-        lead(t) OVER w AS end_ns,
-        max(compute_until_ns) OVER w AS compute_until_ns,
-        max(comm_until_ns) OVER w AS comm_until_ns,
-        max(copy_until_ns) OVER w AS copy_until_ns,
-        max(transfer_until_ns) OVER w AS transfer_until_ns,
-        max(unsplit_until_ns) OVER w AS unsplit_until_ns,
-        max(step_until_ns) OVER w AS step_until_ns,
-        max(begun) OVER w AS begun
-    FROM points
-    WINDOW w AS (PARTITION BY job, rank ORDER BY t ROWS UNBOUNDED PRECEDING)
-)
-SELECT
-    job, rank, start_ns, end_ns,
-    coalesce(compute_until_ns > start_ns, false) AS compute,
-    coalesce(comm_until_ns > start_ns, false) AS comm,
-    coalesce(copy_until_ns > start_ns, false) AS copy,
-    coalesce(transfer_until_ns > start_ns, false) AS transfer,
-    coalesce(unsplit_until_ns > start_ns, false) AS unsplit,
-    CASE WHEN step_until_ns > start_ns THEN begun ELSE 0 END AS ordinal
-FROM swept
-WHERE end_ns > start_ns;

@@ -63,3 +63,12 @@ SELECT
     row_number() OVER w AS ordinal
 FROM aligned
 WINDOW w AS (PARTITION BY job, rank ORDER BY start_ns, step);
+
+-- One number for a rank of a job (`number` is the job's in `_job_numbers`).
+CREATE MACRO _place(number, rank) AS number * 4294967296 + coalesce(rank, 4294967295);
+
+-- The rank again.
+CREATE MACRO _rank_at(place) AS nullif(place % 4294967296, 4294967295)::INTEGER;
+
+-- The number of the job again.
+CREATE MACRO _number_at(place) AS place // 4294967296;

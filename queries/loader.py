@@ -50,6 +50,7 @@ def connect(
         con.execute(f"SET threads = {int(threads)}")
     _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
     _create_library(con)
+    con.execute(_job_numbers(chosen))
     said = {j: names for j, names in (categories or {}).items() if names and j in chosen}
     if said:
         _keep_categories(con, said)
@@ -94,6 +95,7 @@ def _create_library(con: duckdb.DuckDBPyConnection) -> None:
     empty stand-ins of the same name and types, and these are replaced afterwards.
     """
     con.execute(_classes())
+    con.execute(_job_numbers(()))
     for table in TABLES.values():
         con.execute(_view(table, {}))
     stand_ins = _stand_ins()
@@ -110,6 +112,7 @@ def _stand_ins() -> dict[str, str]:
     """For each view of the library a statement that makes an empty one of the same columns."""
     con = duckdb.connect()
     con.execute(_classes())
+    con.execute(_job_numbers(()))
     for table in TABLES.values():
         con.execute(_view(table, {}))
     found = {}
@@ -147,6 +150,16 @@ def _classes() -> str:
     return f"CREATE MACRO _class_of_category() AS MAP {{{entries}}}"
 
 
+def _job_numbers(jobs: Iterable[str]) -> str:
+    """The statement that makes the view `_job_numbers` (job, number): integers sort fast."""
+    rows = ", ".join(f"({_text(job)}, {n}::BIGINT)" for n, job in enumerate(sorted(jobs)))
+    rows = rows or "(NULL::VARCHAR, NULL::BIGINT)"
+    return (
+        "CREATE OR REPLACE VIEW _job_numbers AS "
+        f"SELECT * FROM (VALUES {rows}) AS t(job, number) WHERE job IS NOT NULL"
+    )
+
+
 def requirements(text: str) -> list[str]:
     """The modules named in a module's `-- requires:` lines."""
     lines = re.findall(r"^-- requires:(.*)$", text, flags=re.MULTILINE)
@@ -157,10 +170,10 @@ def materialise(con: duckdb.DuckDBPyConnection, *views: str) -> None:
     """Computes `views` once and keeps their rows: later queries of them only read.
 
     For a notebook or a report that asks the same connection many times. Views that others are
-    built from (`waits`, `_segments`) speed those up too. Without names: the views that cost most.
+    built from (`waits`, `_accounts`) speed those up too. Without names: the views that cost most.
     Raises duckdb.CatalogException where there is no such view.
     """
-    for view in views or ("waits", "_activity", "_segments", "_idle"):
+    for view in views or ("waits", "_activity", "_accounts"):
         kept = _name(f"_kept_{view}")
         con.execute(f"CREATE OR REPLACE TABLE {kept} AS FROM {_name(view)}")
         con.execute(f"CREATE OR REPLACE VIEW {_name(view)} AS FROM {kept}")

@@ -1,5 +1,5 @@
 -- How much of communication runs under compute.
--- requires: activity
+-- requires: accounts, clocks
 
 -- A rank and step: the time in which communication runs (the union of its intervals), compute
 -- runs, and both do. Time outside every step is a row with step null, so that a rank's rows add
@@ -25,19 +25,19 @@ CREATE VIEW overlap (
 ) AS
 WITH measured AS (
     SELECT
-        job, rank, ordinal,
-        coalesce(sum(end_ns - start_ns) FILTER (comm), 0)::BIGINT AS comm_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (compute), 0)::BIGINT AS compute_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (comm AND compute), 0)::BIGINT
-            AS overlap_ns
-    FROM _segments
-    GROUP BY job, rank, ordinal
+        place, step,
+        sum(ns) FILTER (class NOT IN ('compute', 'exposed_memcpy'))::BIGINT AS comm_ns,
+        sum(ns) FILTER (class IN ('compute', 'compute_with_comm'))::BIGINT AS compute_ns,
+        sum(ns) FILTER (class = 'compute_with_comm')::BIGINT AS overlap_ns
+    FROM _accounts
+    WHERE NOT idle
+    GROUP BY place, ordinal, step
 )
 SELECT
-    m.job, m.rank, s.step, m.comm_ns, m.compute_ns, m.overlap_ns,
+    n.job, _rank_at(m.place) AS rank, m.step, m.comm_ns, m.compute_ns, m.overlap_ns,
     m.comm_ns - m.overlap_ns AS exposed_ns,
     m.overlap_ns / nullif(m.comm_ns, 0) AS overlap_ratio
-FROM measured m LEFT JOIN _step_windows s USING (job, rank, ordinal);
+FROM measured m JOIN _job_numbers n ON n.number = _number_at(m.place);
 
 -- A rank, over its whole trace: `overlap` added up.
 CREATE VIEW overlap_by_rank (

@@ -1,11 +1,11 @@
 -- Where the time of a step went.
--- requires: activity, idle_gaps
+-- requires: accounts, clocks
 
 -- A rank, step and class of time. Every nanosecond of a step is in exactly one class, so the
 -- classes of a rank and step add up to its end less its start. While a compute kernel runs it is
--- compute; else while communication runs, transfer as soon as any of it is past ready, unsplit where
--- nothing says what part of it is wait (`waits.wait_known`), else wait; else a copy; else idle. Classes that take no time have no row. Time outside every step is in rows with
--- step null.
+-- compute; else while communication runs, transfer as soon as any of it is past ready, unsplit
+-- where nothing says what part of it is wait (`waits.wait_known`), else wait; else a copy; else
+-- idle. Classes that take no time have no row. Time outside every step is in rows with step null.
 CREATE VIEW step_breakdown (
     -- job
     job,
@@ -14,32 +14,17 @@ CREATE VIEW step_breakdown (
     -- step; null for the time outside every step
     step,
     -- compute, compute_with_comm, exposed_wait, exposed_transfer, exposed_comm_unsplit,
-    -- exposed_memcpy (copies and sets), and the classes of `idle_gaps`: idle_launch_bound, idle_waiting_for_host,
-    -- idle_waiting_for_stream, idle_data_loading, idle_unknown
+    -- exposed_memcpy (copies and sets), and the classes of `idle_gaps`: idle_launch_bound,
+    -- idle_waiting_for_host, idle_waiting_for_stream, idle_data_loading, idle_unknown
     class,
     -- [ns] time
     ns
 ) AS
-WITH busy AS (
-    SELECT
-        job, rank, ordinal,
-        CASE
-            WHEN compute AND comm THEN 'compute_with_comm'
-            WHEN compute THEN 'compute'
-            WHEN transfer THEN 'exposed_transfer'
-            WHEN unsplit THEN 'exposed_comm_unsplit'
-            WHEN comm THEN 'exposed_wait'
-            ELSE 'exposed_memcpy'
-        END AS class,
-        sum(end_ns - start_ns) AS ns
-    FROM _segments
-    WHERE compute OR comm OR copy
-    GROUP BY ALL
-), idle AS (
-    SELECT job, rank, ordinal, class, sum(end_ns - start_ns) AS ns
-    FROM _idle
-    GROUP BY ALL
+WITH totals AS (
+    SELECT place, step, class, sum(ns)::BIGINT AS ns
+    FROM _accounts
+    WHERE ns > 0
+    GROUP BY place, ordinal, step, class
 )
-SELECT c.job, c.rank, s.step, c.class, c.ns::BIGINT AS ns
-FROM (FROM busy UNION ALL FROM idle) c
-LEFT JOIN _step_windows s USING (job, rank, ordinal);
+SELECT n.job, _rank_at(t.place) AS rank, t.step, t.class, t.ns
+FROM totals t JOIN _job_numbers n ON n.number = _number_at(t.place);
