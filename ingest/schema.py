@@ -505,7 +505,8 @@ PROBLEMS = Table(
 
 _COMPUTED = (
     "; computed by a replay of the job when a query of one job first asks (seconds, for millions "
-    "of events a minute or more), then kept in the job; of several jobs: what is kept"
+    "of events a minute or more), then kept in the job; of several jobs: what is kept; "
+    "none for a job without steps, and where it cannot be replayed: see problems"
 )
 
 REPLAY_SCORES = Table(
@@ -518,7 +519,7 @@ REPLAY_SCORES = Table(
             I64,
             "ns",
             "mean over steps of the replayed step less the step with this rank's own work (its "
-            "kernels, copies, host pieces, and the delays before them) as the median rank's; "
+            "kernels, copies and host time, and longer delays before them) as the median rank's; "
             "negative where the median rank is slower; 0 where the rank was never last; null "
             "where no collective joins it with another rank",
         ),

@@ -147,6 +147,29 @@ def test_a_slow_host_costs_what_its_stretch_has_above_the_median_rank(tables, ca
     assert [row[1] for row in rows[:2]] == [0, 0]
 
 
+def test_each_stretch_of_the_host_is_compared_with_the_same_of_other_ranks(tables):
+    # Host time from the first launch to that of the first all-reduce 11, 11, 111 us and from there
+    # to the second 10, 210, 10: the median is 11 and 10. With rank 1 there the second one waits
+    # for rank 2, which launches it at 130 us, and not for rank 1 at 230.
+    for rank, launches in enumerate([(20, 30), (20, 230), (120, 130)]):
+        tables.call(rank, "cudaLaunchKernel", 8, 10, correlation=1, step=0)
+        tables.kernel(rank, "f", 10, 15, step=0, correlation=1)
+        for k, at in enumerate(launches):
+            tables.call(rank, "cudaLaunchKernel", at - 1, at, correlation=2 + k, step=0)
+            begin, end = (at, 125) if k == 0 else (max(at, 125), 260)
+            tables.part(
+                rank, "all_reduce", begin, end, instance=k, step=0, correlation=2 + k, group_size=3
+            )
+        tables.step(rank, 0, 10, 260)
+    job = kineto.build(tables.frames(), "job")
+    rows = table(job)
+    assert [row[-1] for row in rows] == ["never last", "replay", "replay"]
+    assert [row[1] for row in rows] == [0, 100_000, 0]
+    dur, _ = at_median(job.graph, task_steps(job))
+    host = np.flatnonzero((job.graph.kind == Kind.HOST) & (job.graph.dur_ns > 0))
+    assert sorted(dur[host].tolist()) == [10_000] * 3 + [11_000] * 3
+
+
 def test_the_host_of_other_steps_is_left_alone(tables):
     job = launched_late(tables, 200)
     outside = np.where(job.graph.kind == Kind.HOST, -1, job.graph.step)
