@@ -564,9 +564,7 @@ SLACK = Table(
         Column("step", I64, "", "iteration number"),
         RANK,
         Column("kind", TEXT, "", "compute, copy, host, arrive (at a collective) or transfer"),
-        Column(
-            "name", TEXT, "", "kernel, operation or call; 'host gap': time between calls"
-        ),
+        Column("name", TEXT, "", "kernel, operation or call; 'host gap': time between calls"),
         Column("tasks", I64, "", "tasks of that name"),
         Column("dur_ns", I64, "ns", "their durations, added up"),
         Column(
