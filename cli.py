@@ -454,6 +454,44 @@ def stragglers(job: JobId = None, warehouse: Where = None, json: AsJson = False)
     terminal.show_stragglers(terminal.console(), result)
 
 
+@app.command(short_help="What changed between two jobs, part by part of the step.")
+def diff(
+    job_a: Annotated[str, typer.Argument(metavar="JOB_A", help="The job before.")],
+    job_b: Annotated[str, typer.Argument(metavar="JOB_B", help="The job after.")],
+    steps_a: Annotated[
+        str | None, typer.Option("--steps-a", metavar="N-M", help="Only these steps of A.")
+    ] = None,
+    steps_b: Annotated[
+        str | None, typer.Option("--steps-b", metavar="N-M", help="Only these steps of B.")
+    ] = None,
+    warehouse: Where = None,
+    other: Annotated[
+        str | None,
+        typer.Option("--warehouse-b", metavar="URL", help="Warehouse of B, if another one."),
+    ] = None,
+    limit: Limit = 20,
+    json: AsJson = False,
+) -> None:
+    """What changed between two jobs: what got slower, by how much, and is it more than chance.
+
+    Parts of the step are matched by class of time, collective (dimension, operation, size class)
+    and kernel name; the jobs may differ in size. The changes add up to that of the whole step.
+
+    \b
+    Examples:
+      retime diff run-7 run-8
+      retime diff run-7 run-8 --steps-a 10-20 --json | jq '.parts[:5]'
+    """
+    from .analysis import diff_screen, doors, terminal
+
+    found = _warehouse(warehouse).diff(
+        job_a, job_b, other=doors.open(other) if other else None, steps_a=steps_a, steps_b=steps_b
+    )
+    if json:
+        return _json(found)
+    diff_screen.show(terminal.console(), found, limit)
+
+
 @app.command(short_help="One self-contained HTML page of a job.")
 def report(
     job: JobId = None,

@@ -151,6 +151,25 @@ class Warehouse:
 
         return queries.run(self.connect(job), query)
 
+    def diff(
+        self,
+        job_a: str,
+        job_b: str,
+        *,
+        other: Warehouse | None = None,
+        steps_a: str | None = None,
+        steps_b: str | None = None,
+    ) -> dict[str, Any]:
+        """What changed from job A to job B, part by part of the step: `diff.compare`'s dict.
+
+        `other` is the warehouse that holds B, if another one; `steps_a` and `steps_b` choose steps
+        ("10-20"). Raises WarehouseError for a job that is not there.
+        """
+        from . import diff
+
+        b = (other or self).job(job_b)
+        return diff.diff(self.job(job_a), b, steps_a=steps_a, steps_b=steps_b)
+
     def problems(self, job: str | None = None) -> pl.DataFrame:
         """What was odd in the input, lost input first."""
         from . import frames
@@ -287,6 +306,10 @@ class Job:
     def step_breakdown(self) -> pl.DataFrame:
         """Every ns of a step on a rank, in one class each."""
         return self._rows("step_breakdown", "rank, step, class")
+
+    def step_composition(self) -> pl.DataFrame:
+        """Every ns of a step on a rank, down to the kernel or collective it went to."""
+        return self._rows("step_composition", "rank, step, class, ns DESC, what")
 
     def bandwidth(self) -> pl.DataFrame:
         """algbw and busbw (GB/s) by communicator, operation and size class."""

@@ -1,0 +1,116 @@
+"""A comparison of two jobs on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import units
+from .frames import words_of
+from .terminal import clean, shorter, show_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WORDS = {
+    "compute": "compute",
+    "wait": "exposed wait",
+    "transfer": "exposed transfer",
+    "unsplit": "communication, wait not known",
+    "memcpy": "memcpy alone",
+    "idle": "idle",
+}
+
+
+def show(out: Console, found: Mapping[str, Any], limit: int) -> None:
+    """Both steps, the change by group of time, and the parts that changed most."""
+    for name in ("a", "b"):
+        out.print(_job(name.upper(), found[name]), highlight=False, markup=False)
+    out.print(_headline(found), highlight=False, markup=False, style="bold")
+    for remark in found["remarks"]:
+        out.print(f"! {remark}", highlight=False, markup=False)
+    columns = {"where": "", "a": "A", "b": "B", "change": "change", "share": "of it",
+               "sure": "more than chance"}  # fmt: skip
+    out.print()
+    show_table(out, [_texts(WORDS[r["group"]], r) for r in found["groups"]], columns)
+    rows = [r for r in found["parts"] if r["change_ns"]]
+    shown, rest = rows[:limit], rows[limit:]
+    if shown:
+        out.print(
+            "\nWhat changed most (time of a step, mean over ranks and steps)",
+            highlight=False,
+            markup=False,
+        )
+        made = [
+            {"what": _what(r), "in": WORDS[r["group"]]} | _texts("", r) | {"why": _why(r)}
+            for r in shown
+        ]
+        if rest:
+            made.append({"what": f"{len(rest)} more parts", "in": ""} | _together(rest, found))
+        columns = {"what": "what", "a": "A", "b": "B", "change": "change", "share": "of it",
+                   "sure": "more than chance", "why": "why", "in": "in"}  # fmt: skip
+        show_table(out, made, columns)
+
+
+def _job(name: str, job: Mapping[str, Any]) -> str:
+    steps = len(job["steps"])
+    what = f"{units.counted(steps, 'step')}, mean" if steps else "no steps: whole trace,"
+    median = f", median {units.time(job['median_step_ns'])}" if steps > 1 else ""
+    ranks = units.counted(job["ranks"], "rank")
+    return f"{name}  {clean(job['job'])}: {ranks}, {what} {units.time(job['step_ns'])}{median}"
+
+
+def _headline(found: Mapping[str, Any]) -> str:
+    change = found["change_ns"]
+    word = "longer" if change > 0 else "shorter"
+    share = found["change_share"]
+    text = f"B's step is {units.time(abs(change))} {word} than A's"
+    if share is not None:
+        text += f" ({100 * share:+.1f} %)"
+    if found["low_ns"] is not None:
+        text += f"; 95 % interval {_signed(found['low_ns'])} to {_signed(found['high_ns'])}"
+    return text
+
+
+def _texts(where: str, row: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "where": where,
+        "a": units.time(row["a_ns"]),
+        "b": units.time(row["b_ns"]),
+        "change": _signed(row["change_ns"]),
+        "share": "-" if row["share"] is None else f"{100 * row['share']:.1f} %",
+        "sure": {True: "yes", False: "no", None: "not known"}[row["significant"]],
+    }
+
+
+def _together(rest: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> dict[str, str]:
+    change = sum(r["change_ns"] for r in rest)
+    whole = found["change_ns"]
+    return {
+        "a": units.time(sum(r["a_ns"] for r in rest)),
+        "b": units.time(sum(r["b_ns"] for r in rest)),
+        "change": _signed(change),
+        "share": f"{100 * change / whole:.1f} %" if whole else "-",
+        "sure": "",
+        "why": "",
+    }
+
+
+def _what(row: Mapping[str, Any]) -> str:
+    return words_of(row["what"]) if row["group"] == "idle" else shorter(row["what"])
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """Whether a part came or went, occurs more often, or takes longer each time."""
+    if row["only_in"] is not None:
+        return f"only in {row['only_in'].upper()}"
+    if row["group"] == "idle":
+        return ""
+    often, a, b = row["more_ns"], row["pieces_a"], row["pieces_b"]
+    if abs(often) > abs(row["slower_ns"]):
+        return f"{'more' if b > a else 'less'} often: {a:.4g} to {b:.4g} a step"
+    return "longer each" if row["slower_ns"] > 0 else "shorter each"
+
+
+def _signed(ns: float) -> str:
+    return f"{'-' if ns < 0 else '+'}{units.time(abs(ns))}"
