@@ -5,10 +5,13 @@ from __future__ import annotations
 import struct
 
 MASK = (1 << 64) - 1
+_SHORT = [bytes([n]) for n in range(0x80)]
 
 
 def varint(value: int) -> bytes:
     """A number as a varint; negative ones as their 64-bit two's complement."""
+    if 0 <= value < 0x80:
+        return _SHORT[value]
     value &= MASK
     out = bytearray()
     while value > 0x7F:
