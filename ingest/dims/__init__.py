@@ -21,7 +21,7 @@ from .. import schema
 from ..schema import Problem
 from ..settings import Settings
 from .layout import DIMS, form, in_mesh, partitions, stride_of
-from .profile import Profile, profiles
+from .profile import Profile
 from .rules import Finding, Group, by_operations, chain, late_sums, sums_shards
 
 __all__ = ["DIMS", "decide", "form", "matches"]
@@ -61,7 +61,11 @@ def decide(
     """`comms` with dim, dim_source and dim_reason filled, and what was unclear."""
     rows = comms.to_pylist()
     open_ones = [r["comm"] for r in rows if r["dim"] in (None, "unknown") and _size(r) > 1]
-    used = profiles(collectives, steps, open_ones) if open_ones else {}
+    used: dict[str, Profile] = {}
+    if open_ones and len(collectives):
+        from .measure import profiles  # only now: it takes Polars, and most jobs need none of it
+
+        used = profiles(collectives, steps, open_ones)
     hosts = _hosts(ranks)
     all_of = [_comm(r, used, hosts) for r in rows]
     problems: list[Problem] = []

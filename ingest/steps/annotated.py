@@ -20,10 +20,10 @@ def find(work: Work, pattern: str = "") -> tuple[HostSteps, bool] | None:
     where they come more than once and fill most of the time.
     """
     found = []
-    for name, thread, start, end in work.annotations.iter_rows():
-        told = names.forced(name or "", pattern) if pattern else names.known(name or "")
+    for name, thread, start, end in work.annotations:
+        told = names.forced(name, pattern) if pattern else names.known(name)
         if told is not None and end > start:
-            found.append((*told, thread or "", start, end))
+            found.append((*told, thread, start, end))
     if len(found) < (1 if pattern else 2):
         return None
     family, number, thread, start, end = zip(*found, strict=True)

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from ..kineto.launches import launch_times, launches
 from ..kineto.rawbatch import NULL
+from ..matching.participations import codes, ints
 
 DEVICE = ("kernel", "memcpy", "memset")
 LAUNCHED = 0.5
 """Share of the device work whose launch must be known for the host's order to be taken."""
 
-_OPTIMIZER_RANGE = r"^Optimizer\.step#"
+_OPTIMIZER_RANGE = re.compile(r"Optimizer\.step#")
 """What PyTorch calls the range around an optimizer's step."""
-_COLUMNS = ("rank", "event_id", "kind", "name", "thread", "start_ns", "dur_ns", "correlation",
-            "category")  # fmt: skip
+_OF_LISTS = "multi_tensor_apply"
+"""PyTorch's kernels over lists of tensors: optimizers built of single operations, and norms."""
+_COLUMNS = ["rank", "event_id", "kind", "name", "thread", "start_ns", "dur_ns", "correlation",
+            "category"]  # fmt: skip
+
+
+class Annotation(NamedTuple):
+    """A range that the program marked on the host; times in the host's clock."""
+
+    name: str
+    thread: str
+    start_ns: int
+    end_ns: int
 
 
 class Work(NamedTuple):
@@ -38,71 +53,81 @@ class Work(NamedTuple):
     """`when_ns` are launches; what was launched before the trace began is NULL"""
     optimizer: list[tuple[int, int]]
     """start and end of each of the optimizer's pieces, on the clock of `when_ns`"""
-    annotations: pl.DataFrame
-    """name, thread, start_ns, end_ns of the host's annotations"""
+    annotations: list[Annotation]
 
 
 def of_files(paths: Sequence[Path], ranks: Sequence[int]) -> Iterator[Work]:
     """The work of some ranks from the `events` of one source, rank by rank."""
-    if not paths:
+    read = [pq.ParquetFile(p).read(_COLUMNS) for p in paths]
+    rows = pa.concat_tables([_of_kinds(t, ranks) for t in read]) if read else None
+    if rows is None or not len(rows):
         return
-    kinds = [*DEVICE, "runtime", "annotation"]
-    rows = (
-        pl.scan_parquet([str(p) for p in paths], hive_partitioning=False, glob=False)
-        .select(_COLUMNS)
-        .filter(pl.col("rank").is_in(ranks), pl.col("kind").cast(pl.String).is_in(kinds))
-        .drop_nulls("start_ns")
-        .collect()
-        .with_columns(pl.col("kind", "name", "category", "thread").cast(pl.String))
-    )
-    for (rank,), mine in sorted(rows.partition_by("rank", as_dict=True).items()):
-        yield _work(int(str(rank)), mine)
+    rank = ints(rows, "rank")
+    for r in np.unique(rank).tolist():
+        yield _work(r, rows.filter(pa.array(rank == r)))
 
 
-def _work(rank: int, rows: pl.DataFrame) -> Work:
-    device = rows.filter(pl.col("kind").is_in(DEVICE))
-    calls = rows.filter(kind="runtime").drop_nulls("correlation")
-    calls = calls.group_by("correlation").agg(pl.col("start_ns").min().alias("launch_ns"))
-    device = device.join(calls, on="correlation", how="left", maintain_order="left")
-    ranges = rows.filter(kind="annotation").select(
-        "name", "thread", "start_ns", end_ns=pl.col("start_ns") + pl.col("dur_ns").fill_null(0)
+def _of_kinds(rows: pa.Table, ranks: Sequence[int]) -> pa.Table:
+    kinds = _is(rows, "kind", *DEVICE, "runtime", "annotation")
+    timed = ints(rows, "start_ns", int(NULL)) != NULL
+    return rows.filter(pa.array(kinds & timed & np.isin(ints(rows, "rank"), list(ranks))))
+
+
+def _is(rows: pa.Table, column: str, *words: str) -> np.ndarray:
+    """bool[rows]: the column has one of these words."""
+    code, texts = codes(rows.column(column))
+    return np.isin(code, [i for i, t in enumerate(texts) if t in words])
+
+
+def _work(rank: int, rows: pa.Table) -> Work:
+    calls = rows.filter(pa.array(_is(rows, "kind", "runtime")))
+    known = launches(
+        ints(calls, "correlation", int(NULL)), ints(calls, "start_ns"), np.zeros(len(calls))
     )
-    known = device["launch_ns"].is_not_null().sum()
-    by_launch = len(device) == 0 or known >= LAUNCHED * len(device)
-    device = device.with_columns(when=pl.col("launch_ns" if by_launch else "start_ns"))
-    device = device.sort("when", "start_ns", "event_id", nulls_last=False)
-    when = device["when"].fill_null(NULL).to_numpy()
+    device = rows.filter(pa.array(_is(rows, "kind", *DEVICE)))
+    start = ints(device, "start_ns")
+    launched = launch_times(known, ints(device, "correlation", int(NULL)))
+    by_launch = bool(np.count_nonzero(launched != NULL) >= LAUNCHED * len(device))
+    when = launched if by_launch else start
+    event = ints(device, "event_id")
+    order = np.lexsort((event, start, when))
+    name, names = codes(device.column("name"))
+    ranges = _annotations(rows.filter(pa.array(_is(rows, "kind", "annotation"))))
+    optimizer = [(a.start_ns, a.end_ns) for a in ranges if _OPTIMIZER_RANGE.match(a.name)]
+    if not optimizer or not by_launch:
+        kernels = _is(device, "kind", "kernel") & (when != NULL)
+        optimizer = _kernels(device, kernels, when, name, names)
     return Work(
         rank,
-        device["name"].rank("dense").cast(pl.Int64).fill_null(0).to_numpy(),
-        (device["category"] == "comm").fill_null(False).to_numpy(),
-        device["start_ns"].to_numpy(),
-        (device["start_ns"] + device["dur_ns"].fill_null(0)).to_numpy(),
-        when,
-        device["event_id"].to_numpy(),
+        name[order] + 1,
+        _is(device, "category", "comm")[order],
+        start[order],
+        (start + np.maximum(ints(device, "dur_ns", 0), 0))[order],
+        when[order],
+        event[order],
         by_launch,
-        _optimizer(device, ranges, by_launch),
+        sorted(set(optimizer)),
         ranges,
     )
 
 
-def _optimizer(
-    device: pl.DataFrame, ranges: pl.DataFrame, by_launch: bool
-) -> list[tuple[int, int]]:
-    """The optimizer's pieces: its ranges on the host, else its kernels.
+def _annotations(rows: pa.Table) -> list[Annotation]:
+    start, dur = ints(rows, "start_ns"), ints(rows, "dur_ns", 0)
+    columns = (
+        rows.column(c).cast(pa.string()).fill_null("").to_pylist() for c in ("name", "thread")
+    )
+    return [
+        Annotation(*row)
+        for row in zip(*columns, start.tolist(), (start + dur).tolist(), strict=True)
+    ]
 
-    PyTorch's kernels over lists of tensors are optimizers built of single operations, but norms and
-    scaling of gradients too: they count where no kernel is known as an optimizer's.
-    """
-    marked = ranges.filter(pl.col("name").str.contains(_OPTIMIZER_RANGE))
-    if by_launch and len(marked):
-        return sorted(set(marked.select("start_ns", "end_ns").rows()))
-    kernels = device.filter(pl.col("when").is_not_null(), kind="kernel")
-    for of_optimizer in (
-        pl.col("category") == "optimizer",
-        pl.col("name").str.contains("multi_tensor_apply", literal=True),
-    ):
-        found = kernels.filter(of_optimizer)["when"].to_list()
-        if found:
-            return [(w, w) for w in found]
+
+def _kernels(
+    device: pa.Table, kernels: np.ndarray, when: np.ndarray, name: np.ndarray, names: list[str]
+) -> list[tuple[int, int]]:
+    """The optimizer's kernels; those over lists of tensors where none is known as one."""
+    lists = np.isin(name, [i for i, n in enumerate(names) if _OF_LISTS in n])
+    for these in (kernels & _is(device, "category", "optimizer"), kernels & lists):
+        if these.any():
+            return [(w, w) for w in when[these].tolist()]
     return []

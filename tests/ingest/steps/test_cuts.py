@@ -5,14 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import polars as pl
 import pytest
 from retime.ingest.kineto.rawbatch import NULL
 from retime.ingest.steps import agree, cuts
 from retime.ingest.steps.work import Work
-
-NO_RANGES = pl.DataFrame(schema={"name": pl.String, "thread": pl.String, "start_ns": pl.Int64,
-                                 "end_ns": pl.Int64})  # fmt: skip
 
 
 def trace(text):
@@ -26,7 +22,7 @@ def trace(text):
     order = np.argsort(when, kind="stable")
     when, names = when[order], names[order]
     work = Work(0, names, np.zeros(len(when), bool), when, when + 5, when, np.arange(len(when)),
-                True, optimizer, NO_RANGES)  # fmt: skip
+                True, optimizer, [])  # fmt: skip
     tokens = cuts.Tokens(
         np.array([t for t, _ in calls], np.int64),
         np.array([ord(c) for _, c in calls], np.int64),
