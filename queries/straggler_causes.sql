@@ -49,10 +49,10 @@ WITH parts AS MATERIALIZED (
     SELECT
         p.job, p.comm, p.collective_id, p.clock, p.rank,
         lag(p.collective_id) OVER w AS before_id,
-        coalesce(
-            least(max(p.end_ns) OVER before, p.start_ns),
-            CASE WHEN f.host_ns <= p.start_ns THEN f.host_ns END
-        ) AS from_ns,
+        -- least passes over nulls
+        CASE WHEN max(p.end_ns) OVER before IS NOT NULL
+             THEN least(max(p.end_ns) OVER before, p.start_ns)
+             WHEN f.host_ns <= p.start_ns THEN f.host_ns END AS from_ns,
         p.start_ns AS until_ns
     FROM (
         FROM parts
