@@ -114,7 +114,7 @@ def facets(found: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
         same = [pl.col(k).eq_missing(pl.lit(kind[k])) for k in KEY]
         mine = points.filter(*same)
         lines = fits.filter(*same)
-        good = lines.filter(pl.col("caveat").is_null()).head(MOST_FITS)
+        good = lines.filter(pl.col("caveat").is_null())
         shown = mine.sort("n", "bytes", descending=[True, False]).head(MOST_POINTS)
         columns = ("comm", "bytes", "gbps", "low_gbps", "high_gbps", "n")
         out.append(
@@ -126,7 +126,7 @@ def facets(found: Mapping[str, pl.DataFrame]) -> list[dict[str, Any]]:
                 ],
                 "lines": [
                     {"comm": place.get(f["comm"], -1), "at": curve(f)}
-                    for f in good.iter_rows(named=True)
+                    for f in good.head(MOST_FITS).iter_rows(named=True)
                 ],
                 "said": _said(good, lines),
             }

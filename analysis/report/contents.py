@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...queries.loader import materialise
 from .. import culprit, frames, whatif
 from . import bandwidth, contention, experts, rails, stragglers, stretches, timeline
 
 if TYPE_CHECKING:
     from ..doors import Job
 
+SHARED = ("overlap", "late_ranks", "rail_load", "rail_imbalance", "expert_load", "expert_imbalance")
+"""Views that panels and other views ask for, and that take a while."""
+
 
 def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     """What `page` shows of a job, by panel; `estimates` False leaves out all that is re-timed."""
     facts = job.show()
     con = job.con
+    # Each is asked for more than once, by other views too.
+    materialise(con, *SHARED)
     dims = frames.waits_by_dim_and_op(con)
     ops = {op for op in dims["op"].to_list() if op}
     base: Any = "it was not tried"
@@ -31,7 +37,7 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "timeline": timeline.gather(con),
         "breakdown": frames.split(con, "rank"),
         "waits_by_dim": dims,
-        "stragglers": stragglers.gather(con),
+        "stragglers": stragglers.gather(con, scores=bool(estimates and facts["steps"])),
         "study": job.stragglers() if recorded else None,
         "bandwidth": bandwidth.gather(con),
         "overlap": frames.overlap_by_rank(con),

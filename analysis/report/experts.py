@@ -106,7 +106,7 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
             }
             for r in layers.iter_rows(named=True)
         ],
-        [f"expert {e}" for e in experts],
+        [str(e) for e in experts],
         "tokens",
     )
     said = [f"Told by {clean(str(chosen['source']))}; experts are {chosen['id_space']}."]
@@ -150,7 +150,15 @@ def _by_layer(imbalance: pl.DataFrame, regression: pl.DataFrame) -> str:
     rows = []
     for r in imbalance.iter_rows(named=True):
         fit: dict[str, Any] = fits.get((r["block"], r["layer"]), {})
-        rows.append({**r, "r2": fit.get("r2"), "slope": fit.get("slope"), "steps": fit.get("n")})
+        r2, slope = fit.get("r2"), fit.get("slope")
+        rows.append(
+            {
+                **{k: _rounded(v) for k, v in r.items()},
+                "r2": None if r2 is None else f"{r2:.3f}",
+                "slope": None if slope is None else f"{slope:.3f}",
+                "steps": fit.get("n"),
+            }
+        )
     columns = {
         "layer": "layer",
         "n_experts": "experts",
@@ -165,4 +173,8 @@ def _by_layer(imbalance: pl.DataFrame, regression: pl.DataFrame) -> str:
         columns |= {"r2": "R² with rails", "slope": "slope", "steps": "steps"}
     if imbalance["block"].n_unique() > 1:
         columns = {"block": "block", **columns}
-    return table(rows, columns)
+    return table(rows, columns, right=("r2", "slope"))
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 2) if isinstance(value, float) else value

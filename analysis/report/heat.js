@@ -19,7 +19,7 @@ function matrix(place, of) {
     spec = of();
     const whole = width ?? Math.max(320, place.clientWidth);
     const n = spec.columns.length;
-    const totals = spec.total ? 112 : 8;
+    const totals = spec.total ? 124 : 8;
     const cell = Math.min(48, (whole - LABELS - totals) / Math.max(1, n));
     const named = cell >= 12;
     const longest = Math.max(0, ...spec.columns.map((c) => c.length));
@@ -162,11 +162,12 @@ function waitsOf() {
 // A matrix that the page carries whole.
 function givenOf(name) {
   const found = DATA[name];
-  const words = { bytes, tokens: (v) => Math.round(v).toLocaleString("en") + " tokens" }[found.what];
+  const words = { bytes, tokens: (v) => compact(v) + " tokens" }[found.what];
+  const column = { rails: "", experts: "expert " }[name];
   return () => ({
     ...found,
     words: (v) => words(v * found.unit),
-    column: (i) => found.columns[i],
+    column: (i) => column + found.columns[i],
     unknown: "not known",
     none: "nothing",
     total: true,

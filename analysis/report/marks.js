@@ -40,6 +40,11 @@ function bytes(n) {
   return (at ? Number(n.toPrecision(3)) : Math.round(n)) + " " + units[at];
 }
 
+function compact(n) {
+  const [size, word] = [[1e9, " G"], [1e6, " M"], [1e4, " k"]].find(([s]) => n >= s) ?? [1, ""];
+  return size === 1 ? String(Math.round(n)) : (size === 1e4 ? digits(n / 1e3) : digits(n / size)) + word;
+}
+
 function percent(share) {
   const value = share * 100;
   return (value >= 10 ? value.toFixed(1) : value.toFixed(2)) + " %";

@@ -72,6 +72,11 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
             "members of collectives are known."
         )
         return Panel(absent("rails", TITLE, why), None)
+    outside = load.filter(pl.col("window_by").is_in(["outside steps", "job"]))
+    if outside.height < load.height:
+        load = load.join(outside, on=load.columns, how="anti", nulls_equal=True)
+    else:
+        outside = outside.head(0)
     keys = ["window_by", "step", "window_start_ns"]
     windows = load.select(keys).unique(maintain_order=True).head(MOST_WINDOWS).with_row_index("at")
     rails = (
@@ -105,7 +110,11 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
         "bytes" if unit == "bytes" else "tokens",
     )
     sources = sorted(set(load["source"].to_list()))
-    said = [f"Figures are {' and '.join(sources)}: {_SOURCES[sources[0]]}"]
+    said = [_SOURCES[s] for s in sources]
+    if outside["amount"].sum():
+        left = int(outside["amount"].sum())
+        words = units.size(left) if unit == "bytes" else f"{units.count(left)} tokens"
+        said.append(f"Not drawn: {words} outside steps.")
     total = load.select("host", "rail", "nic").unique().height
     if total > rails.height:
         said.append(f"{rails.height} of {total:,} rails are drawn: those that carried most.")
@@ -147,8 +156,10 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
 
 
 _SOURCES = {
-    "measured": "counters of NICs or the proxy's own steps.",
-    "derived": "worked out from sizes, members and placement of collectives; no NIC was read.",
+    "measured": "Measured: counters of NICs, or the steps of NCCL's own proxy.",
+    "derived": (
+        "Derived: worked out from sizes, members and placement of collectives; no NIC was read."
+    ),
 }
 
 

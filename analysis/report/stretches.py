@@ -31,12 +31,20 @@ TICKS = 32_768
 
 
 def steps(con: DuckDBPyConnection) -> pl.DataFrame:
-    """One row a step: `step`, `ranks`, `mean_ns` over its ranks, `longest_ns` of one rank."""
+    """One row a step: `step`, `ranks`, `mean_ns` over ranks, `longest_ns` of one, `busy_ns` of all.
+
+    `busy_ns` is the time in which compute or communication runs, added up over ranks.
+    """
     return frame(
         con.sql("""
-        SELECT step, count(*) AS ranks, avg(end_ns - start_ns) AS mean_ns,
-            max(end_ns - start_ns) AS longest_ns
-        FROM _step_windows GROUP BY step ORDER BY step
+        WITH busy AS (
+            SELECT step, sum(compute_ns + exposed_ns)::BIGINT AS busy_ns
+            FROM overlap WHERE step IS NOT NULL GROUP BY step
+        )
+        SELECT w.step, count(*) AS ranks, avg(w.end_ns - w.start_ns) AS mean_ns,
+            max(w.end_ns - w.start_ns) AS longest_ns, any_value(coalesce(b.busy_ns, 0)) AS busy_ns
+        FROM _step_windows AS w LEFT JOIN busy AS b USING (step)
+        GROUP BY w.step ORDER BY w.step
         """)
     )
 
@@ -44,10 +52,12 @@ def steps(con: DuckDBPyConnection) -> pl.DataFrame:
 def chosen(by_step: pl.DataFrame) -> list[tuple[int | None, str]]:
     """Steps to show with what each is, the one nearest the median first; (None, …) without steps.
 
-    Only steps that the most ranks have are compared.
+    Only steps that the most ranks have are compared, and of those the ones in which work was seen.
     """
     if by_step.is_empty():
         return [(None, "the whole trace")]
+    seen = by_step.filter(pl.col("busy_ns") > 0)
+    by_step = by_step if seen.is_empty() else seen
     whole = by_step.filter(pl.col("ranks") == pl.col("ranks").max()).sort("mean_ns", "step")
     median = whole.row((whole.height - 1) // 2, named=True)["step"]
     named = [
@@ -129,8 +139,8 @@ def _run(*columns: str) -> pl.Expr:
 def coalesced(rows: pl.DataFrame, width_ns: int) -> tuple[pl.DataFrame, int]:
     """Stretches with runs of ones shorter than `width_ns` made into stretches about that long.
 
-    Each has the class that takes most of its time. Returns them, and the ns of the rest: what is
-    drawn as another class than it was.
+    Each has the class that takes most of its time (idle only if none takes as much). Returns
+    them, and the ns of the rest: what is drawn as another class than it was.
     """
     if rows.is_empty():
         return rows, 0
@@ -149,7 +159,7 @@ def coalesced(rows: pl.DataFrame, width_ns: int) -> tuple[pl.DataFrame, int]:
         .agg(pl.col("_dur").sum(), pl.col("start_ns").min(), pl.col("end_ns").max())
     )
     whole = (
-        cells.sort("_run", "_cell", "_dur", "class", descending=[False, False, True, False])
+        cells.sort("_run", "_cell", "_dur", "class", descending=[False, False, True, True])
         .group_by("_run", "_cell", maintain_order=True)
         .agg(
             pl.col("rank").first(),

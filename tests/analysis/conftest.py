@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from retime.ingest.schema import TABLES
-from retime.queries.loader import connect
+from retime.queries.loader import connect, materialise
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\u2028[bold]\x1b[31m"
 """A name that tries HTML, JSON in a script, rich markup and a terminal escape."""
@@ -143,22 +144,31 @@ def rows_of_two_ranks() -> Rows:
     return two_ranks()
 
 
+def connection(folder: Path, rows: Rows, job: str = "small") -> duckdb.DuckDBPyConnection:
+    """A connection over rows by table, as the loader makes it over a warehouse's files."""
+    files: dict[str, list[str]] = {}
+    for name, of_table in rows.items():
+        table = TABLES[name]
+        keys = {k for r in of_table for k in r}
+        batch = table.batch({k: [r.get(k) for r in of_table] for k in keys})
+        path = folder / f"{job}-{name}.parquet"
+        pq.write_table(pa.Table.from_batches([batch], schema=table.schema), path)
+        files[name] = [str(path)]
+    return connect({job: files})
+
+
 @pytest.fixture
 def open_rows(tmp_path: Path) -> Callable[..., duckdb.DuckDBPyConnection]:
-    """A connection over rows by table, as the loader makes it over a warehouse's files."""
+    """`connection` with files in the test's own folder."""
+    return functools.partial(connection, tmp_path)
 
-    def make(rows: Rows, job: str = "small") -> duckdb.DuckDBPyConnection:
-        files: dict[str, list[str]] = {}
-        for name, of_table in rows.items():
-            table = TABLES[name]
-            keys = {k for r in of_table for k in r}
-            batch = table.batch({k: [r.get(k) for r in of_table] for k in keys})
-            path = tmp_path / f"{job}-{name}.parquet"
-            pq.write_table(pa.Table.from_batches([batch], schema=table.schema), path)
-            files[name] = [str(path)]
-        return connect({job: files})
 
-    return make
+@pytest.fixture(scope="module")
+def small_job(tmp_path_factory: pytest.TempPathFactory) -> duckdb.DuckDBPyConnection:
+    """A connection to `two_ranks` that a module's tests share; its costly views are kept."""
+    con = connection(tmp_path_factory.mktemp("small"), two_ranks())
+    materialise(con)
+    return con
 
 
 @pytest.fixture
