@@ -26,6 +26,8 @@ KINDS_ALIKE = 0.6
 """The same for two steps of different kinds: they run the same model."""
 LONGEST_START = 1.25
 """What comes before the first end of a step has at most so many times the kernels of a step."""
+MOST_COUNTED = 1 << 26
+"""Steps times names that are counted at most (8 bytes each)."""
 APART = 4
 """So many times more work lies between two steps' optimizers than within one's."""
 
@@ -59,6 +61,8 @@ def find(work: Work, tokens: Tokens) -> Cuts | str:
     begin = int(plain[0]) if len(plain) else ends[0]
     bounds = np.array([begin, *ends], np.int64)
     parts = [_slice(tokens, a, b) for a, b in pairwise(bounds)]
+    if len(ends) * (int(work.name.max(initial=0)) + 1) > MOST_COUNTED:
+        return "too many kinds of kernels run between too many runs of the optimizer"
     kernels = _kernels(work, bounds)
     counts = kernels.sum(axis=1)
     if len(ends) > 2 and counts[0] > LONGEST_START * counts[1:].max():

@@ -27,13 +27,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import fixtures
 import mutate
-from retime.ingest import detect, transfers
+from retime.ingest import detect, dims, steps, transfers
 from retime.ingest.bundles import NoBytes
 from retime.ingest.errors import RetimeError
 from retime.ingest.joining import join
 from retime.ingest.joining.ranks import one_a_rank, ranks_with_times
 from retime.ingest.matching import resolve
 from retime.ingest.schema import TABLES
+from retime.ingest.settings import Settings
 from retime.ingest.source import Source
 from retime.ingest.sources import find_sources
 
@@ -133,7 +134,9 @@ def _derive(format: str, kept: dict[str, list[pa.RecordBatch]]) -> None:
     )
     joined = join(tables["collectives"], ranks, tables["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, tables["steps"])
-    moved, _ = transfers.derived(tables["transfers"], joined, resolved.collectives)
+    found = steps.find(tables["steps"], resolved.collectives, [])
+    dims.decide(resolved.comms, found.collectives, resolved.ranks, found.steps, None, Settings())
+    moved, _ = transfers.derived(tables["transfers"], joined, found.collectives)
     if len(moved) != len(tables["transfers"]):
         raise ValueError("a transfer was lost")
 

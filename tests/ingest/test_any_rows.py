@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest import joining, matching, transfers
+from retime.ingest import dims, joining, matching, transfers
 from retime.ingest.joining import ranks as joining_ranks
 from retime.ingest.joining.comms import sizes_of
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
+from retime.ingest.settings import Settings
 from retime.ingest.warehouse import Warehouse
 
 spec = importlib.util.spec_from_file_location("joined", Path(__file__).with_name("joined.py"))
@@ -91,6 +92,17 @@ def derived(rows, formats):
     return ranks, joined, resolved, moved
 
 
+def check_dims(resolved, rows):
+    """Names of the communicators once their dimensions are found, whatever the user says."""
+    steps = see.table("steps", rows.get("steps", []))
+    for degrees in ({}, {"tp": 2, "dp": 1}):
+        found, _ = dims.decide(
+            resolved.comms, resolved.collectives, resolved.ranks, steps, 2, Settings([], degrees)
+        )
+    assert found["dim"].null_count == 0
+    return found["comm"].to_pylist()
+
+
 def check(rows, formats):
     ranks, joined, resolved, moved = derived(rows, formats)
     known = {r.get("rank") for r in rows["ranks"]} - {None}
@@ -107,6 +119,7 @@ def check(rows, formats):
         ("transfers", moved),
     ):  # fmt: skip
         assert table.schema.names == TABLES[name].schema.names
+    assert check_dims(resolved, rows) == resolved.comms["comm"].to_pylist()
     named = set(resolved.comms["comm"].to_pylist())
     assert {c for c in out["comm"].to_pylist() if c is not None} <= named
 
