@@ -492,6 +492,31 @@ def diff(
     diff_screen.show(terminal.console(), found, limit)
 
 
+@app.command(short_help="Many jobs beside each other: hosts, fabric, kernels.")
+def fleet(
+    by: Annotated[
+        str, typer.Option("--by", metavar="WHAT", help="hosts, fabric, jobs or kernels.")
+    ] = "hosts",
+    warehouse: Where = None,
+    limit: Limit = 20,
+    json: AsJson = False,
+) -> None:
+    """Over all jobs of a warehouse: which hosts are late again and again, which fabric is slower.
+
+    \b
+    Examples:
+      retime fleet
+      retime fleet --by fabric
+      retime fleet --by kernels --json | jq '.[:5]'
+    """
+    from .analysis import fleet_screen, terminal
+
+    rows = fleet_screen.rows(_warehouse(warehouse), by)
+    if json:
+        return _json(rows)
+    fleet_screen.show(terminal.console(), rows, by, limit)
+
+
 @app.command(short_help="One self-contained HTML page of a job.")
 def report(
     job: JobId = None,

@@ -170,6 +170,32 @@ class Warehouse:
         b = (other or self).job(job_b)
         return diff.diff(self.job(job_a), b, steps_a=steps_a, steps_b=steps_b)
 
+    def fleet_jobs(self) -> pl.DataFrame:
+        """A line a job, by start: ranks, step time (ns), shares of its time."""
+        return self._rows("fleet_jobs", "started_ns, job")
+
+    def fleet_hosts(self) -> pl.DataFrame:
+        """A line a host over all jobs, the least likely by chance first: how often the latest."""
+        return self._rows("fleet_hosts", "p_value NULLS LAST, wait_caused_ns DESC, host")
+
+    def fleet_host_jobs(self) -> pl.DataFrame:
+        """A host in each of its jobs: what its ranks' lateness cost the others (ns)."""
+        return self._rows("fleet_host_jobs", "started_ns, job, host")
+
+    def fleet_fabric(self) -> pl.DataFrame:
+        """Bus bandwidth (GB/s) by day and week against the earlier ones, the newest first."""
+        key = "device_name, dim, op, size_class, n_ranks, n_hosts"
+        return self._rows("fleet_fabric", f"per DESC, bucket DESC, change NULLS LAST, {key}")
+
+    def fleet_kernels(self) -> pl.DataFrame:
+        """Kernels by host against the other hosts of the same jobs, the costliest first."""
+        return self._rows("fleet_kernels", "excess_ns DESC, host, name, category")
+
+    def _rows(self, view: str, order: str) -> pl.DataFrame:
+        from . import query as queries
+
+        return queries.frame(self.connect().sql(f"SELECT * FROM {view} ORDER BY {order}"))
+
     def problems(self, job: str | None = None) -> pl.DataFrame:
         """What was odd in the input, lost input first."""
         from . import frames

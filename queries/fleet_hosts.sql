@@ -175,7 +175,7 @@ WITH totals AS (
 )
 SELECT
     host, jobs, jobs_compared, jobs_latest, expected AS jobs_latest_expected, p_value,
-    least(1.0, p_value * hosts_compared) AS p_value_any,
+    CASE WHEN p_value IS NOT NULL THEN least(1.0, p_value * hosts_compared) END AS p_value_any,
     jobs_first_rank, jobs_latest_first_rank, wait_caused_ns, wait_share, median_lateness_ns,
     times_last, times_within_error, first_seen_ns, last_seen_ns
 FROM judged;

@@ -83,7 +83,7 @@ def test_a_host_that_is_late_again_and_again(fleet):
     tuesday, monday = MONDAY + DAY + SECOND, MONDAY + 7 * DAY
     assert rows.fetchall() == [
         ("n1", 2, 2, 0, 1.0, 1.0, 1.0, 2, 0, 0, 0.0, 0, 0, 0, MONDAY, monday),
-        # each of its three jobs has two hosts: by chance 1/2 * 1/2 * 1/2, for any of three hosts 3/8
+        # each of its three jobs has two hosts: by chance 1/2 * 1/2 * 1/2, for any of three 3/8
         ("n2", 3, 3, 3, 1.5, 0.125, 0.375, 1, 1, 300, 300 / 320, 100, 3, 0, MONDAY, monday),
         ("n3", 1, 1, 0, 0.5, 1.0, 1.0, 0, 0, 20, 20 / 120, 0, 1, 0, tuesday, tuesday),
     ]
@@ -125,6 +125,11 @@ def test_a_job_in_which_nobody_can_say_who_was_latest_decides_nothing(fleet):
     late = reduced(MONDAY, 1, 200, 0, 100)
     unsure = [r | {"clock_error_ns": 500} for r in ranks(MONDAY, "n1", "n2")]
     assert one(unsure, late) == [("n1", None, None, 0, 0), ("n2", None, None, 0, 1)]
+    strange = [r | {"host": r["host"] + "x"} for r in unsure]
+    assert one(strange, late)[1] == ("n2x", None, None, 0, 1)
+    ask = "SELECT jobs_compared, p_value, p_value_any FROM fleet_hosts WHERE host = 'n2x'"
+    con = fleet(z={"ranks": strange, "collectives": late})
+    assert con.execute(ask).fetchall() == [(0, None, None)]
     # a pipeline's schedule makes somebody last: no host's fault
     sent = reduced(MONDAY, 1, 200, 0, 100, op="send_recv", peer=None)
     sent = [r | {"peer": 1 - r["rank"]} for r in sent]
@@ -237,7 +242,7 @@ def test_kernels_that_are_slower_on_a_host(fleet, event):
     )
     assert rows.fetchall() == [
         ("n1", "gemm", "gemm", 1, 3, 100, 120, round(100 / 120, 6), 0, 1.0, -60),
-        # 130 against the median 105 of 100 and 110, then 120 against 100: the chances are 1/3 and 1/2
+        # 130 against the median 105 of 100 and 110, then 120 against 100: chances 1/3 and 1/2
         ("n2", "gemm", "gemm", 2, 6, 125, 102.5, round((130 / 105 + 1.2) / 2, 6), 2,
          round((5 / 12) ** 2, 9), 135),
         ("n3", "gemm", "gemm", 2, 6, 105, 117.5, round((110 / 115 + 100 / 120) / 2, 6), 0, 1.0,
