@@ -44,7 +44,7 @@ def parse(source, *, rank=None, threads=1):
                 {
                     "rank": [rank] * len(k),
                     "event_id": [(rank << 40) | i for i in k],
-                    "kind": ["kernel"] * len(k),
+                    "kind": ["host_op"] * len(k),
                     "name": [f"kernel_{(i * 7 + salt) % 50}" for i in k],
                     "start_ns": [i * 1000 for i in k],
                     "correlation": [zlib.crc32(b"%d" % i) for i in k],

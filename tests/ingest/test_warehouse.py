@@ -207,7 +207,7 @@ def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
     monkeypatch.setattr(time, "time_ns", lambda: later)
     assert warehouse.remove_orphans("j") == []
     monkeypatch.setattr(time, "time_ns", lambda: later + 120 * 10**9)
-    assert len(warehouse.remove_orphans("j")) == 5  # the manifest; jobs, ranks, collectives, problems
+    assert len(warehouse.remove_orphans("j")) == 4  # the manifest; jobs, ranks, collectives
     assert generations(warehouse) == {new}
 
 
