@@ -201,6 +201,9 @@ def _by_operations(
     unclear = _settle(all_of, free, found)
     for alike in shapes.values():
         _same_shape(alike)
+    for comm in all_of:
+        if _unknown(comm) and comm.told and comm.group.size > 1:
+            comm.row["dim_reason"] = "its description names no single dimension"
     for comm in free:
         if _unknown(comm):
             maybe = [f.why for f in found[comm.name] if f.dim is None]
