@@ -9,7 +9,7 @@ import polars as pl
 from .. import units
 from ..query import frame
 from ..terminal import shorter
-from .parts import Panel, absent, note, section, table
+from .parts import EVERYONE, Panel, absent, note, section, table
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -60,7 +60,7 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
             "--storage-metrics)."
         )
         return Panel(absent("contention", TITLE, why))
-    return Panel(section("contention", TITLE, _kernels(kernels), _steps(steps)))
+    return Panel(section("contention", TITLE, EVERYONE, _kernels(kernels), _steps(steps)))
 
 
 def _kernels(rows: pl.DataFrame) -> str:

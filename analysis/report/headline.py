@@ -9,7 +9,7 @@ import polars as pl
 
 from .. import frames, hang_screen, units
 from ..terminal import straggler_sentence, unseen_sentence
-from . import fix_first, stragglers
+from . import fix_first
 from .parts import note, table, text
 
 TILES = {
@@ -155,10 +155,6 @@ def _fix(data: Mapping[str, Any]) -> str:
         note(gain, "lead"),
         note(straggler_sentence(facts), "lead"),
     ]
-    late = facts.get("culprit") or facts.get("waited_for")
-    why = stragglers.first_cause(data["stragglers"], late["rank"] if late else None)
-    if why:
-        parts.append(note(why, "lead"))
     if data.get("study"):
         parts.append(note(_slowdown_sentence(data["study"]), "lead"))
     if rows:

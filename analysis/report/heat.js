@@ -97,19 +97,18 @@ function matrix(place, of) {
   function legend(largest) {
     const used = new Set(spec.cells.flat().map((v) => (v === null ? "none" : v < 0 ? "unknown" : v === 0 ? "h0" : "some")));
     const entries = [];
-    if (used.has("h0")) entries.push(["h0", spec.words(0)]);
+    if (used.has("h0")) entries.push([["h0"], spec.words(0)]);
     if (used.has("some")) {
-      for (let b = 1; b <= BINS; b += 1) {
-        const upper = largest * (b / BINS) ** 2;
-        if (b % 2) entries.push(["h" + b, "to " + spec.words(upper)]);
-        else entries.push(["h" + b, ""]);
+      for (let b = 1; b <= BINS; b += 2) {
+        const kinds = b === 1 ? ["h1"] : ["h" + (b - 1), "h" + b];
+        entries.push([kinds, "to " + spec.words(largest * (b / BINS) ** 2)]);
       }
     }
-    if (used.has("unknown")) entries.push(["unknown", spec.unknown]);
-    if (used.has("none")) entries.push(["none", spec.none]);
-    key.replaceChildren(...entries.map(([kind, words]) => {
-      const item = node("li", words ? {} : { class: "bare" });
-      item.append(node("span", { class: "dot " + kind }), words);
+    if (used.has("unknown")) entries.push([["unknown"], spec.unknown]);
+    if (used.has("none")) entries.push([["none"], spec.none]);
+    key.replaceChildren(...entries.map(([kinds, words]) => {
+      const item = node("li");
+      item.append(...kinds.map((kind) => node("span", { class: "dot " + kind })), words);
       return item;
     }));
   }

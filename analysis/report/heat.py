@@ -8,7 +8,7 @@ import polars as pl
 
 from ..terminal import clean
 from .matrix import UNKNOWN, unit_of
-from .parts import Bars, Panel, absent, chart, legend, note, section
+from .parts import EVERYONE, Bars, Panel, absent, chart, legend, note, section
 from .parts import table as table_of
 
 TITLE = "Who waits where: ranks by collectives"
@@ -93,6 +93,7 @@ def render(timeline: dict[str, Any], by_dim: pl.DataFrame, facts: dict[str, Any]
             alone,
             matrix,
             "<h3>By dimension and operation, whole trace</h3>",
+            EVERYONE,
             legend(_parts(by_dim)),
             _by_dim(by_dim),
         )

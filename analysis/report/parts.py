@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..terminal import Cells, cells, clean, to_json
@@ -25,13 +25,13 @@ class Panel:
 class Bars:
     """A column of stacked bars in a table: rows are scaled by `total`, parts are columns in ns.
 
-    `parts` maps a column of the rows to the class of its colour.
+    `parts` maps a column of the rows to the class of its colour; `narrow` ones leave room.
     """
 
     title: str
     parts: Mapping[str, str]
     longest: float
-    words: Mapping[str, str] = field(default_factory=dict)
+    narrow: bool = False
 
 
 def script_json(value: Any) -> str:
@@ -50,6 +50,10 @@ def text(value: Any) -> str:
 def note(words: str, kind: str = "note") -> str:
     """A paragraph of plain words."""
     return f'<p class="{kind}">{text(words)}</p>'
+
+
+EVERYONE = '<p class="note everyone">Of all ranks, whichever are picked.</p>'
+"""Shown while ranks are picked, by what cannot be told rank by rank."""
 
 
 def section(id: str, title: str, *parts: str) -> str:
@@ -120,8 +124,9 @@ def table(
     head = [
         f'<th{_class(c)} scope="col">{text(n)}</th>' for n, c in zip(made.names, kinds, strict=True)
     ]
+    narrow = " narrow" if bars is not None and bars.narrow else ""
     if bars is not None:
-        head.insert(1, f'<th class="bars" scope="col">{text(bars.title)}</th>')
+        head.insert(1, f'<th class="bars{narrow}" scope="col">{text(bars.title)}</th>')
     picks = "rank" in columns
     lines = []
     for row, texts in zip(shown, made.rows, strict=True):
@@ -132,7 +137,7 @@ def table(
             what = "mean" if rank is None else rank_button(rank)
             tds[at] = f"<td{_class(kinds[at])}>{what}</td>"
         if bars is not None:
-            tds.insert(1, f'<td class="bars">{bar(row, bars)}</td>')
+            tds.insert(1, f'<td class="bars{narrow}">{bar(row, bars)}</td>')
         of = "" if rank is None else f' data-rank="{int(rank)}"'
         lines.append(f"<tr{of}>{''.join(tds)}</tr>")
     more = ""

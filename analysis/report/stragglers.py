@@ -64,17 +64,6 @@ def cause_words(cause: str | None) -> str:
     return "" if cause is None else CAUSES.get(cause, cause.replace("_", " "))
 
 
-def first_cause(rows: pl.DataFrame, rank: int | None) -> str:
-    """The cause of one rank as a sentence; empty where there is none that is known."""
-    of = rows.filter(pl.col("rank") == rank) if rank is not None else rows.head(0)
-    if of.is_empty():
-        return ""
-    row = of.row(0, named=True)
-    if row["cause"] in (None, "unknown") or not row["detail"]:
-        return ""
-    return f"Rank {rank}: {cause_words(row['cause'])}. It {row['detail'].rstrip('.')}."
-
-
 def render(rows: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
     """The panel from what `gather` found."""
     if rows.is_empty() or not rows["times_last"].sum():
@@ -108,6 +97,7 @@ def render(rows: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
         "wait_caused_ns": "wait it caused",
         "part_share": "of all wait",
         "score": "gain a step at the median (interval)",
+        "trend_ns": "later each step by",
         "cause": "cause",
         "detail": "what it does",
     }
@@ -115,12 +105,13 @@ def render(rows: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
         del columns["host"]
     if rows["score_ns"].is_null().all():
         del columns["score"]
-    if rows["slope_ns_per_step"].is_not_null().any():
-        columns["trend_ns"] = "later each step by"
+    if rows["slope_ns_per_step"].is_null().all():
+        del columns["trend_ns"]
     bars = Bars(
         "wait it caused the others",
         {"wait_caused_ns": "exposed_wait"},
         float(rows["wait_caused_ns"].max() or 0),  # pyright: ignore[reportArgumentType]
+        narrow=True,
     )
     said = []
     if rows["score_ns"].is_null().all():

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import trust, units
 from ..terminal import estimate
-from .parts import Panel, absent, items, note, section, table, text
+from .parts import EVERYONE, Panel, absent, items, note, section, table, text
 
 TITLE = "What if"
 
@@ -47,7 +47,7 @@ def render(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Panel:
         parts.append(
             f"<details><summary>{text('What this assumes')}</summary>{items(assumed)}</details>"
         )
-    return Panel(section("whatif", TITLE, *parts))
+    return Panel(section("whatif", TITLE, EVERYONE, *parts))
 
 
 def _row(r: Mapping[str, Any], steps: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import pytest
 from retime.analysis import frames, hangs, report, units
 from retime.analysis.report import parts
 from retime.ingest.errors import UsageError
+from retime.queries.loader import materialise
 
 Open = Callable[..., duckdb.DuckDBPyConnection]
 
@@ -23,10 +24,17 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u2028[bold]\x1b[31m"
 
 
 def gathered(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    materialise(con)
     job = SimpleNamespace(
         con=con, id="small", show=lambda: {**frames.facts(con), **frames.headline(con)}
     )
     return report.gather(job, estimates=False)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def data(small_job: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """What the page of `two_ranks` is made of."""
+    return gathered(small_job)
 
 
 class Page(html.parser.HTMLParser):
@@ -55,10 +63,8 @@ class Page(html.parser.HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def test_the_page_says_where_the_step_went_and_who_is_waited_for(
-    small: duckdb.DuckDBPyConnection,
-) -> None:
-    text = Page(report.page(gathered(small))).text
+def test_the_page_says_where_the_step_went_and_who_is_waited_for(data: dict[str, Any]) -> None:
+    text = Page(report.page(data)).text
     assert "A step takes 1.00 us mean over ranks and steps" in text
     assert "exposed wait 150 ns 15.0 %" in text
     assert "The others wait for rank 1 on a" in text
@@ -66,15 +72,15 @@ def test_the_page_says_where_the_step_went_and_who_is_waited_for(
     assert "truncated" in text
 
 
-def test_charts_hold_the_numbers_of_the_frames(small: duckdb.DuckDBPyConnection) -> None:
-    page = Page(report.page(gathered(small)))
-    data = json.loads(page.scripts[0])
-    assert data["ranks"] == [{"rank": 0, "host": "a"}, {"rank": 1, "host": "a"}]
-    assert data["breakdown"]["by_rank"] == {
+def test_charts_hold_the_numbers_of_the_frames(data: dict[str, Any]) -> None:
+    page = Page(report.page(data))
+    drawn = json.loads(page.scripts[0])
+    assert drawn["ranks"] == [{"rank": 0, "host": "a"}, {"rank": 1, "host": "a"}]
+    assert drawn["breakdown"]["by_rank"] == {
         "0": {"compute": 400, "wait": 300, "transfer": 200, "memcpy": 50, "idle": 50},
         "1": {"compute": 800, "transfer": 100, "memcpy": 50, "idle": 50},
     }
-    (step,) = data["timeline"]["steps"]
+    (step,) = drawn["timeline"]["steps"]
     assert (step["step"], step["span_ns"], step["merged_ns"]) == (5, 1000, 0)
     assert step["labels"] == ["all_reduce · 2 KiB"]
     # Of 32768 ticks: compute to 400 ns, wait to 700, transfer to 900, a copy to 950, idle.
@@ -90,8 +96,8 @@ def test_charts_hold_the_numbers_of_the_frames(small: duckdb.DuckDBPyConnection)
     assert charts == {"timeline", "heat", "bandwidth"}
 
 
-def test_nothing_is_fetched(small: duckdb.DuckDBPyConnection) -> None:
-    page = Page(report.page(gathered(small)))
+def test_nothing_is_fetched(data: dict[str, Any]) -> None:
+    page = Page(report.page(data))
     for _, attributes in page.tags:
         assert not {"src", "srcset", "action"} & set(attributes)
         assert str(attributes.get("href", "#")).startswith("#")
@@ -136,7 +142,8 @@ def test_a_hang_stands_before_all_else_and_its_names_stay_text(
     )
     facts = {**frames.facts(con), **frames.headline(con), "hang": hangs.find(con)}
     job = SimpleNamespace(con=con, id="small", show=lambda: facts)
-    text = report.page(report.gather(job, estimates=False))  # type: ignore[arg-type]
+    found = report.gather(job, estimates=False)  # type: ignore[arg-type]
+    text = report.page(found)
     page = Page(text)
     said = page.text
     first = said.index("Hang: look at rank 1 first.")
@@ -148,11 +155,8 @@ def test_a_hang_stands_before_all_else_and_its_names_stay_text(
     assert not [t for t, _ in page.tags if t == "img"]
     assert "\x1b" not in text
     # Without a hang nothing is said of one.
-    none = report.page(report.gather(
-        SimpleNamespace(con=con, id="small", show=lambda: facts | {"hang": None}),  # type: ignore[arg-type]
-        estimates=False,
-    ))  # fmt: skip
-    assert "Hang" not in Page(none).text
+    found["facts"] = facts | {"hang": None}
+    assert "Hang" not in Page(report.page(found)).text
 
 
 def test_a_job_without_collectives_says_so(open_rows: Open, rows: dict[str, Any]) -> None:
@@ -183,8 +187,8 @@ def test_no_steps_and_no_events(open_rows: Open, rows: dict[str, Any]) -> None:
     assert "timeline" not in json.loads(page.scripts[0])
 
 
-def test_what_if_shows_intervals_and_reasons(small: duckdb.DuckDBPyConnection) -> None:
-    data = gathered(small)
+def test_what_if_shows_intervals_and_reasons(data: dict[str, Any]) -> None:
+    data = {**data}
     data["whatif"] = {
         "measured_ns": 1_000_000,
         "replayed_ns": 1_002_000,
