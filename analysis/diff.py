@@ -65,14 +65,21 @@ def _rest(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def parts(con: DuckDBPyConnection, job: str, steps: str | None = None) -> Parts:
-    """The parts of a job's steps, from the view `step_composition`."""
+    """The parts of a job's steps: work from `step_composition`, idle time from `step_breakdown`."""
     rows = frame(
         con.sql("""
-        WITH r AS (SELECT count(DISTINCT rank) AS n, step FROM step_composition GROUP BY step)
+        WITH every AS MATERIALIZED (
+            SELECT rank, step, class, what, ns, pieces FROM step_composition
+            UNION ALL
+            SELECT rank, step, class, class, ns, 1 FROM step_breakdown
+            WHERE starts_with(class, 'idle')
+        ), r AS (
+            SELECT count(DISTINCT rank) AS n, step FROM every GROUP BY step
+        )
         SELECT c.step, c.class, c.what, sum(c.ns) / any_value(r.n) AS ns,
             sum(c.pieces) / any_value(r.n) AS pieces
-        FROM step_composition c JOIN r ON r.step IS NOT DISTINCT FROM c.step
-        WHERE c.step IS NOT NULL OR NOT EXISTS (FROM step_composition WHERE step IS NOT NULL)
+        FROM every c JOIN r ON r.step IS NOT DISTINCT FROM c.step
+        WHERE c.step IS NOT NULL OR NOT EXISTS (FROM every WHERE step IS NOT NULL)
         GROUP BY c.step, c.class, c.what
         """)
     )

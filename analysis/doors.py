@@ -334,7 +334,7 @@ class Job:
         return self._rows("step_breakdown", "rank, step, class")
 
     def step_composition(self) -> pl.DataFrame:
-        """Every ns of a step on a rank, down to the kernel or collective it went to."""
+        """Work of a step on a rank, down to the kernel or collective that its time went to."""
         return self._rows("step_composition", "rank, step, class, ns DESC, what")
 
     def bandwidth(self) -> pl.DataFrame:
