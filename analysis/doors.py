@@ -125,8 +125,8 @@ class Warehouse:
             raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
         return Job(self, id)
 
-    def connect(self, job: str | None = None) -> DuckDBPyConnection:
-        """A DuckDB connection with every table and view of all jobs, or of one.
+    def connect(self, job: str | Sequence[str] | None = None) -> DuckDBPyConnection:
+        """A DuckDB connection with every table and view of all jobs, of one or of some.
 
         In memory, over the warehouse's files: it can read them and nothing else. What only a
         replay gives (`replay_scores`, `critical_path`, `slack`) is computed when a query first
@@ -135,7 +135,10 @@ class Warehouse:
         from ..queries.loader import connect
         from . import computed
 
-        ids = self.job_ids() if job is None else [self.job(job).id]
+        if job is None:
+            ids = self.job_ids()
+        else:
+            ids = [self.job(id).id for id in ([job] if isinstance(job, str) else job)]
         if not ids:
             self.job(None)
         store = self.store
