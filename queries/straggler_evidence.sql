@@ -45,7 +45,7 @@ WITH pieces AS (
 ), labelled AS (
     SELECT p.*, m.rank IS NOT NULL AS marked
     FROM pieces p LEFT JOIN (SELECT DISTINCT job, rank FROM marks) m USING (job, rank)
-), points AS (
+), points AS MATERIALIZED (
     SELECT job, rank, start_ns AS t, end_ns, class, free_ns, launch_ns,
         NULL AS garbage_until_ns, NULL AS loading_until_ns, marked
     FROM labelled
