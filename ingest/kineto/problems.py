@@ -54,7 +54,7 @@ MESSAGES: dict[str, tuple[str, str]] = {
         "calls of a device's collectives without their kernels: not participations",
     ),
     "step_twice": ("warning", "a step's annotation stands twice; the first is kept"),
-    "no_steps": ("info", "no ProfilerStep annotations: steps only where others tell them, or what recurs"),
+    "no_steps": ("info", "no ProfilerStep annotations: steps only by others, or by what recurs"),
     "steps_late": (
         "info",
         "device rows given out before their launches were read; their step is null",
