@@ -10,16 +10,6 @@ CREATE MACRO _is_blocking_call(name) AS name IN (
     'hipMemcpy', 'hipMemcpyWithStream'
 );
 
--- Events on the job's clock, by place.
-CREATE VIEW _host AS
-SELECT
-    _place(n.number, e.rank) AS place, e.kind, e.thread, e.name, e.correlation,
-    _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
-    _aligned_ns(
-        e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
-    ) AS end_ns
-FROM events e JOIN _job_numbers n USING (job) LEFT JOIN _rank_clocks k USING (job, rank);
-
 -- The part of an interval that nothing of what ran `until_ns` had covered.
 CREATE MACRO _more_ns(start_ns, end_ns, until_ns)
 AS greatest(0, end_ns - greatest(start_ns, until_ns));
@@ -38,14 +28,18 @@ AS greatest(0, end_ns - greatest(start_ns, until_ns));
 CREATE VIEW _accounts AS
 WITH swept AS MATERIALIZED (
     FROM _sweep
+), stretches AS MATERIALIZED (
+    FROM _stretches
+), clocks AS MATERIALIZED (
+    FROM _rank_clocks
 ), work AS NOT MATERIALIZED (
     SELECT w.*, coalesce(s.ordinal, 0) AS ordinal, s.step, s.to_ns
-    FROM swept w LEFT JOIN _stretches s USING (place, stretch)
+    FROM swept w LEFT JOIN stretches s USING (place, stretch)
     WHERE w.tie < 2 AND w.end_ns > w.start_ns
 ), crossing AS (
     SELECT w.*, unnest(range(w.stretch + 1, l.stretch + 1)) AS later
     FROM (FROM work WHERE end_ns > to_ns) w
-    ASOF JOIN (FROM _stretches WHERE from_ns < to_ns OR to_ns IS NULL) l
+    ASOF JOIN (FROM stretches WHERE from_ns < to_ns OR to_ns IS NULL) l
         ON w.place = l.place AND w.end_ns > l.from_ns
 ), cut AS (
     SELECT
@@ -56,7 +50,7 @@ WITH swept AS MATERIALIZED (
     SELECT
         c.place, s.ordinal, s.step, s.from_ns, least(c.end_ns, s.to_ns), c.class, c.unsplit,
         c.compute_ns, c.comm_ns, c.transfer_ns, c.unsplit_ns, c.all_comm_ns, c.work_ns
-    FROM crossing c JOIN _stretches s ON s.stretch = c.later
+    FROM crossing c JOIN stretches s ON s.stretch = c.later
 ), unions AS (
     SELECT
         place, ordinal, step,
@@ -79,7 +73,7 @@ WITH swept AS MATERIALIZED (
     FROM (
         SELECT place, min(start_ns) AS first_ns, max(end_ns) AS last_ns
         FROM swept WHERE end_ns IS NOT NULL GROUP BY place
-    ) e LEFT JOIN _stretches s USING (place)
+    ) e LEFT JOIN stretches s USING (place)
     WHERE greatest(s.from_ns, e.first_ns) < least(s.to_ns, e.last_ns)
 ), busy AS (
     SELECT
@@ -107,9 +101,17 @@ WITH swept AS MATERIALIZED (
     SELECT p.* EXCLUDE (event_id, name, correlation), n.event_id, n.name, n.correlation
     FROM (FROM pieces WHERE boundary) p
     LEFT JOIN (FROM pieces WHERE NOT boundary) n USING (place, free_ns)
+), host AS NOT MATERIALIZED (
+    SELECT
+        _place(n.number, e.rank) AS place, e.kind, e.thread, e.name, e.correlation,
+        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
+        _aligned_ns(
+            e.start_ns + greatest(e.dur_ns, 0), k.offset_ns, k.drift_ppm, k.anchor_ns
+        ) AS end_ns
+    FROM events e JOIN _job_numbers n USING (job) LEFT JOIN clocks k USING (job, rank)
 ), launches AS (
     SELECT place, correlation, min(start_ns) AS launch_ns
-    FROM _host
+    FROM host
     WHERE kind = 'runtime' AND correlation IS NOT NULL
     GROUP BY place, correlation
 ), launched AS MATERIALIZED (
@@ -118,7 +120,7 @@ WITH swept AS MATERIALIZED (
 ), late AS (
     SELECT l.place, l.start_ns, l.free_ns, l.launch_ns, min(h.thread) AS thread
     FROM (FROM launched WHERE launch_ns >= free_ns) l
-    JOIN (FROM _host WHERE kind = 'runtime') h
+    JOIN (FROM host WHERE kind = 'runtime') h
         ON l.place = h.place AND l.correlation = h.correlation AND l.launch_ns = h.start_ns
     GROUP BY l.place, l.start_ns, l.free_ns, l.launch_ns
 ), causes AS (
@@ -133,10 +135,10 @@ WITH swept AS MATERIALIZED (
              WHEN b.end_ns > l.free_ns THEN 'idle_waiting_for_host'
              ELSE 'idle_launch_bound' END AS class
     FROM late l
-    ASOF LEFT JOIN (FROM _host WHERE kind = 'runtime' AND _is_blocking_call(name)) b
+    ASOF LEFT JOIN (FROM host WHERE kind = 'runtime' AND _is_blocking_call(name)) b
         ON l.place = b.place AND l.thread = b.thread AND l.launch_ns > b.start_ns
     ASOF LEFT JOIN (
-        FROM _host
+        FROM host
         WHERE kind IN ('annotation', 'host_op') AND name LIKE 'enumerate(DataLoader)%'
     ) d
         ON l.place = d.place AND l.thread = d.thread AND l.launch_ns > d.start_ns
@@ -164,5 +166,5 @@ SELECT
     g.event_id, g.name, b.name, g.launch_ns
 FROM launched g
 LEFT JOIN ended b ON b.place = g.place AND b.end_ns = g.free_ns
-LEFT JOIN _stretches s ON s.place = g.place AND s.stretch = g.stretch
+LEFT JOIN stretches s ON s.place = g.place AND s.stretch = g.stretch
 LEFT JOIN causes l ON l.place = g.place AND l.start_ns = g.start_ns;

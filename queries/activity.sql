@@ -14,9 +14,11 @@ SELECT DISTINCT job, rank FROM events WHERE kind = 'kernel';
 -- the operations that share a kernel, the first. Communication of which nothing says what part is
 -- wait (`waits.wait_known`, or no participation at all) is `unsplit`: it never moves bytes.
 CREATE VIEW _activity AS
-WITH ready AS (
-    SELECT job, event_id, min(start_ns + wait_ns) FILTER (wait_known) AS transfer_ns
+WITH parts AS MATERIALIZED (
     FROM waits
+), ready AS (
+    SELECT job, event_id, min(start_ns + wait_ns) FILTER (wait_known) AS transfer_ns
+    FROM parts
     WHERE event_id IS NOT NULL
     GROUP BY job, event_id
 ), comm AS (
@@ -72,13 +74,8 @@ UNION ALL
 SELECT
     w.job, w.rank, w.event_id, w.op, NULL, w.start_ns, w.end_ns, 'comm',
     CASE WHEN w.wait_known THEN w.start_ns + w.wait_ns ELSE w.end_ns END, NOT w.wait_known
-FROM waits w LEFT JOIN _device_ranks d USING (job, rank)
+FROM parts w LEFT JOIN _device_ranks d USING (job, rank)
 WHERE w.event_id IS NULL OR d.rank IS NULL
 UNION ALL
 SELECT job, rank, event_id, name, NULL, start_ns, end_ns, 'compute', start_ns, false
 FROM of_host;
-
--- One row a stretch of a rank's time in which the same things run: whether compute, comm, comm
--- in transfer, unsplit comm and copies do, and the step it lies in (its `ordinal`; 0 outside). Stretches begin
--- and end where any interval or step does, so they add up exactly. A class runs for as long as
--- the latest end of what has begun of it: a running maximum, cheaper by far than counting.

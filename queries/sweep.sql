@@ -47,15 +47,20 @@ FROM boundaries;
 CREATE VIEW _sweep AS
 WITH marks AS (
     SELECT
-        _place(n.number, a.rank) AS place, a.start_ns, 0 AS tie, a.event_id,
-        hash(a.name) AS name, a.correlation, a.end_ns, a.class, a.unsplit, NULL AS stretch
-    FROM _activity a JOIN _job_numbers n USING (job)
-    UNION ALL
-    SELECT
-        _place(n.number, a.rank), a.transfer_ns, 1, NULL, NULL, NULL, a.end_ns, 'transfer', false,
-        NULL
-    FROM _activity a JOIN _job_numbers n USING (job)
-    WHERE a.class = 'comm' AND a.transfer_ns < a.end_ns
+        place,
+        CASE tie WHEN 0 THEN start_ns ELSE transfer_ns END AS start_ns,
+        tie, event_id, name, correlation, end_ns,
+        CASE tie WHEN 0 THEN class ELSE 'transfer' END AS class,
+        unsplit AND tie = 0 AS unsplit,
+        NULL AS stretch
+    FROM (
+        SELECT
+            _place(n.number, a.rank) AS place, a.start_ns, a.transfer_ns, a.event_id,
+            hash(a.name) AS name, a.correlation, a.end_ns, a.class, a.unsplit,
+            unnest(CASE WHEN a.class = 'comm' AND a.transfer_ns < a.end_ns THEN [0, 1]
+                        ELSE [0] END) AS tie
+        FROM _activity a JOIN _job_numbers n USING (job)
+    )
     UNION ALL
     SELECT
         place, coalesce(from_ns, -9223372036854775808), 2, NULL, NULL, NULL, from_ns, 'boundary',
