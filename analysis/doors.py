@@ -426,6 +426,14 @@ class Job:
         """One row a rank: how often it was last, and what that cost the others (ns)."""
         return self._rows("late_ranks", "wait_caused_ns DESC, rank")
 
+    def straggler_causes(self) -> pl.DataFrame:
+        """View `stragglers`: one row a rank, why it is late and what that costs (ns)."""
+        return self._rows("stragglers", "wait_caused_ns DESC, rank")
+
+    def lateness_trend(self) -> pl.DataFrame:
+        """One row a rank and step: how far behind the median it came (ns), and its slope."""
+        return self._rows("lateness_trend", "rank, step")
+
     def waited_for(self) -> pl.DataFrame:
         """`late_ranks` that were ever last, with each one's share of all wait of the job."""
         from . import frames
