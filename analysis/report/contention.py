@@ -56,8 +56,7 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
         why = (
             "No communication kernel with a known grid runs beside compute, and no storage traffic "
             "or data-loading stall was seen. Grids come with torch.profiler and Nsight Systems "
-            "traces; storage traffic with counters of NICs or disks (nsys --nic-metrics=true, "
-            "--storage-metrics)."
+            "traces; storage traffic with counters that Nsight Systems samples."
         )
         return Panel(absent("contention", TITLE, why))
     return Panel(section("contention", TITLE, EVERYONE, _kernels(kernels), _steps(steps)))

@@ -70,7 +70,7 @@ function matrix(place, of) {
       mark("text", {
         x: x + wide + 4, y: row.y + row.height / 2, "dominant-baseline": "central",
         style: `font-size: ${Math.min(11, row.height + 1)}px`,
-      }, spec.words(sum)),
+      }, (spec.short ?? spec.words)(sum)),
     ];
   }
 
@@ -166,6 +166,7 @@ function givenOf(name) {
   return () => ({
     ...found,
     words: (v) => words(v * found.unit),
+    short: (v) => words(v * found.unit).replace(" tokens", ""),
     column: (i) => column + found.columns[i],
     unknown: "not known",
     none: "nothing",

@@ -64,13 +64,12 @@ def render(timeline: dict[str, Any], by_dim: pl.DataFrame, facts: dict[str, Any]
     if by_dim.is_empty():
         none = (
             "This job has no collectives, so no rank waits for another. If it should have: a trace "
-            "of every rank with record_shapes=True or NCCL's own names (torch.profiler, Nsight "
-            "Systems, NCCL Inspector) has them."
+            "of every rank (torch.profiler, Nsight Systems, NCCL Inspector) has them."
         )
         if facts["participations"]:
             none = (
                 "No source says when this job's collectives ran: who waited is not known. A "
-                "torch.profiler or Nsight Systems trace, or NCCL_DEBUG's inspector plugin, has it."
+                "torch.profiler or Nsight Systems trace has it, and the NCCL Inspector plugin too."
             )
         return Panel(absent("waits", TITLE, none))
     alone = ""

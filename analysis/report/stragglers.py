@@ -101,7 +101,7 @@ def render(rows: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
         "cause": "cause",
         "detail": "what it does",
     }
-    if facts.get("hosts") == 1:
+    if (facts.get("hosts") or 0) < 2:
         del columns["host"]
     if rows["score_ns"].is_null().all():
         del columns["score"]
