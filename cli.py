@@ -540,6 +540,58 @@ def report(
     print(written)
 
 
+@app.command(short_help="Notebooks that answer one question each, in SQL cells and charts.")
+def notebook(
+    job: JobId = None,
+    name: Annotated[
+        str | None,
+        typer.Option("-n", "--name", metavar="NAME", help="One notebook (default: all)."),
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="Their names and questions.")] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="DIR", help="Only write the files, .py and .ipynb, there."),
+    ] = None,
+    html: Annotated[
+        bool, typer.Option("--html", "--run", help="Run, and write pages of what comes out.")
+    ] = False,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="JOB", help="The job before, for before-and-after."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write files anew.")] = False,
+    jupyter: Annotated[
+        bool, typer.Option("--jupyter", help="Open in Jupyter (default: marimo, if installed).")
+    ] = False,
+    port: Annotated[int | None, typer.Option("--port", min=1, help="Port to serve at.")] = None,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Serve, and print the address only.")
+    ] = False,
+    warehouse: Where = None,
+    json: AsJson = False,
+) -> None:
+    """Opens notebooks about a job: why is a step slow, who is late, is it the network, and so on.
+
+    They are copies, in retime-notebooks/JOB, and yours to change: open them again and your changes
+    are there. marimo serves them, or Jupyter; --html needs neither.
+
+    \b
+    Examples:
+      retime notebook run-7
+      retime notebook run-7 --name who-is-late --html
+      retime notebook run-8 --name before-and-after --against run-7
+      retime notebook --name fleet
+      retime notebook run-7 --to notebooks/
+    """
+    from .analysis.notebooks import screen
+
+    code = screen.command(
+        _warehouse(warehouse), job, name, to=to, html=html, against=against, force=force,
+        jupyter=jupyter, port=port, browser=not no_browser, listed=list_, json=json,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
 @app.command(short_help="One timeline for the Perfetto UI, or Chakra's execution traces.")
 def export(
     job: JobId = None,

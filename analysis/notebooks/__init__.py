@@ -1,0 +1,1 @@
+"""Notebooks that answer one question each, in SQL cells over the library."""
