@@ -23,7 +23,7 @@ function matrix(place, of) {
     const cell = Math.min(48, (whole - LABELS - totals) / Math.max(1, n));
     const named = cell >= 12;
     const longest = Math.max(0, ...spec.columns.map((c) => c.length));
-    const top = named ? Math.min(150, 16 + 4.6 * Math.min(longest, 28)) : 8;
+    const top = named ? Math.min(172, 16 + 4.6 * Math.min(longest, 34)) : 8;
     const layout = stacked(spec.rows, 560);
     geometry = { whole, cell, top, layout };
     const largest = Math.max(1, ...spec.cells.flat().map((v) => v ?? 0));
@@ -76,7 +76,7 @@ function matrix(place, of) {
 
   function columnLabel(words, i) {
     const x = LABELS + (i + 0.5) * geometry.cell;
-    const cut = words.length > 28 ? words.slice(0, 27) + "…" : words;
+    const cut = words.length > 34 ? words.slice(0, 33) + "…" : words;
     return mark("text", {
       class: "column", "text-anchor": "start", "font-size": 11,
       transform: `translate(${x} ${geometry.top - 6}) rotate(-50)`,

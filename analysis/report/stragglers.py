@@ -34,12 +34,15 @@ CAUSES = {
 
 
 def gather(con: DuckDBPyConnection, *, scores: bool = True) -> pl.DataFrame:
-    """`stragglers` with each rank's trend of lateness, those that cost the others most first.
+    """`stragglers` with each rank's trend of lateness, those that surely cost a step most first.
 
+    Ranks whose score's whole interval is a gain, then by the wait that they caused the others.
     `scores` False leaves out what a replay gives: score_ns and its interval are null.
     """
     score = "s.score_ns, s.score_low_ns, s.score_high_ns"
+    sure = "CASE WHEN s.score_low_ns > 0 THEN s.score_ns END DESC NULLS LAST,"
     if not scores:
+        sure = ""
         score = ", ".join(
             f"NULL::BIGINT AS {c}" for c in ("score_ns", "score_low_ns", "score_high_ns")
         )
@@ -54,7 +57,7 @@ def gather(con: DuckDBPyConnection, *, scores: bool = True) -> pl.DataFrame:
             s.cause, s.kernel, s.detail,
             CASE WHEN abs(t.slope) > 2 * t.error THEN t.slope END AS slope_ns_per_step
         FROM stragglers AS s LEFT JOIN trend AS t USING (rank)
-        ORDER BY s.wait_caused_ns DESC, s.times_last DESC, s.rank
+        ORDER BY {sure} s.wait_caused_ns DESC, s.times_last DESC, s.rank
         """)
     )
 
