@@ -16,7 +16,7 @@ RANKS = 4
 
 
 def train(rank: int, args: argparse.Namespace) -> None:
-    """One rank: `args.steps` profiled steps of load, collect, multiply, an all-reduce after each."""
+    """One rank: profiled steps of load, collect, multiply, with an all-reduce after each."""
     import torch
     import torch.distributed as dist
     from torch._C._profiler import _ExperimentalConfig
