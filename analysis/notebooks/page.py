@@ -22,7 +22,7 @@ from .source import Cell
 MOST_LINES = 40
 """Rows of a table on the page."""
 
-LONGEST = 120
+LONGEST = 200
 """Characters of a cell of a table."""
 
 

@@ -9,6 +9,7 @@ import altair as alt
 import polars as pl
 
 from ...ingest.errors import RetimeError
+from ...queries.loader import materialise
 from .. import doors
 from ..plots import COLOURS
 
@@ -27,8 +28,8 @@ MOST_ROWS = 20_000
 """Rows of a chart's data; the notebooks keep well below."""
 
 
-def begin(warehouse: str | None = None, job: str | None = None) -> Job:
-    """The job of a notebook, with what many queries need computed once.
+def begin(warehouse: str | None = None, job: str | None = None, *keep: str) -> Job:
+    """The job of a notebook, with what many queries need computed once, and the views `keep`.
 
     Without arguments the environment says which: RETIME_WAREHOUSE, RETIME_JOB.
     Raises WarehouseError or UsageError where that names no job.
@@ -36,13 +37,13 @@ def begin(warehouse: str | None = None, job: str | None = None) -> Job:
     look()
     found = doors.open(warehouse).job(job or os.environ.get("RETIME_JOB") or None)
     found.show()
+    if keep:
+        materialise(found.con, *keep)
     return found
 
 
 def begin_fleet(warehouse: str | None = None) -> tuple[Warehouse, DuckDBPyConnection]:
     """A warehouse and a connection to all its jobs. Raises WarehouseError where it has none."""
-    from ...queries.loader import materialise
-
     look()
     found = doors.open(warehouse)
     con = found.connect()
@@ -186,7 +187,9 @@ def _theme() -> alt.theme.ThemeConfig:
             "axis": {**text, "titleFontWeight": "normal", "gridColor": GREY, "gridOpacity": 0.25,
                      "domainColor": GREY, "tickColor": GREY},
             "header": text,
-            "legend": {**text, "orient": "top", "columns": 4, "labelLimit": 260},
+            "legend": {**text, "orient": "top", "columns": 4, "labelLimit": 260,
+                       "symbolBaseFillColor": GREY, "symbolBaseStrokeColor": GREY},
+            "mark": {"color": "#0072B2"},
             "title": {"color": GREY},
             "range": {"category": ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
                                    "#56B4E9", "#F0E442", GREY]},

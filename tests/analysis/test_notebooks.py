@@ -42,7 +42,8 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory, demo_job: Path) -> str:
 @pytest.fixture(scope="module")
 def known(warehouse: str) -> dict[str, Any]:
     """Jobs that are open already: a notebook that begins with one takes it from here."""
-    return {job: session.begin(warehouse, job) for job in JOBS}
+    keep = "rail_load", "rail_imbalance", "expert_load", "expert_imbalance"
+    return {job: session.begin(warehouse, job, *keep) for job in JOBS}
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +63,7 @@ def at(monkeypatch: pytest.MonkeyPatch, warehouse: str, known: dict[str, Any]) -
         monkeypatch.setenv("RETIME_WAREHOUSE", warehouse)
         monkeypatch.setenv("RETIME_JOB", job)
 
-    def begin(_warehouse: str | None = None, job: str | None = None) -> Any:
+    def begin(_warehouse: str | None = None, job: str | None = None, *_keep: str) -> Any:
         session.look()
         return known[job or os.environ["RETIME_JOB"]]
 

@@ -37,7 +37,8 @@ def _(JOB, WAREHOUSE):
     from retime.analysis.notebooks import verdicts
     from retime.analysis.notebooks.session import begin, drawn, say
 
-    job = begin(WAREHOUSE, JOB)
+    # These views are asked more than once: their rows are kept.
+    job = begin(WAREHOUSE, JOB, "rail_load", "rail_imbalance", "expert_load", "expert_imbalance")
     con = job.con
     say(f"Job `{job.id}` of `{job.warehouse.url}`")
     return (alt, begin, con, drawn, job, pl, say, verdicts)
