@@ -4,7 +4,8 @@
 
 The job is made on the first run (`benchmarks/cluster_job.py`) and used again where `--folder`
 keeps it. Each view is asked in a process and a connection of its own, on two cores, for all
-of its columns: `SELECT count(*), sum(hash(columns))`. Absolute times depend on the machine.
+of its columns: `SELECT count(*), sum(hash(columns))`. Absolute times depend on the machine,
+and on what else it does: where it is busy, look at the seconds of CPU, both cores together.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ import retime
 folder, job, view = sys.argv[1:4]
 wh = retime.open(folder)
 wh.connect(job).close()  # derived tables stand, modules are loaded
-t = time.perf_counter()
+t, before = time.perf_counter(), os.times()
 con = wh.connect(job)
 columns = [r[0] for r in con.execute(f'DESCRIBE "{view}"').fetchall()]
 opened = time.perf_counter()
 hashed = ", ".join('"' + c + '"' for c in columns)
 rows, check = con.execute(f'SELECT count(*), sum(hash({hashed})) FROM "{view}"').fetchone()
-done = time.perf_counter()
+done, after = time.perf_counter(), os.times()
 with open("/proc/self/status") as f:
     peak_kb = next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
-print(json.dumps({"rows": rows, "seconds": done - t, "open_s": opened - t,
+cpu_s = after.user + after.system - before.user - before.system
+print(json.dumps({"rows": rows, "seconds": done - t, "open_s": opened - t, "cpu_s": cpu_s,
                   "peak_mb": peak_kb / 1e3, "check": str(check)}))
 """
 
@@ -59,6 +61,7 @@ def measure(folder: Path, view: str, runs: int) -> dict[str, Any]:
         "view": view,
         "rows": results[0]["rows"],
         "seconds": statistics.median(r["seconds"] for r in results),
+        "cpu_s": statistics.median(r["cpu_s"] for r in results),
         "open_s": statistics.median(r["open_s"] for r in results),
         "peak_mb": max(r["peak_mb"] for r in results),
         "check": results[0]["check"],
@@ -107,7 +110,7 @@ def _line(row: dict[str, Any]) -> str:
         return f"{row['view']:24} {row['error']}"
     return (
         f"{row['view']:24} {row['rows']:10,} rows  {row['seconds']:6.2f} s "
-        f"(open {row['open_s']:.2f})  peak {row['peak_mb']:6.0f} MB"
+        f"(open {row['open_s']:.2f}, cpu {row['cpu_s']:.2f})  peak {row['peak_mb']:6.0f} MB"
     )
 
 
