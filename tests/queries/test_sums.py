@@ -84,7 +84,7 @@ def jobs(draw) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def refill():
     """`refill(tables)`: the same connection with other rows in its tables."""
-    con = loader.connect({}, threads=1)
+    con = loader.connect({"j": {}}, threads=1)
 
     def fill(tables: dict[str, list[dict[str, Any]]]):
         for name, rows in tables.items():
