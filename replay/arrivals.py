@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
+from . import close, engine
 from .graph import TaskGraph
 from .steps import participations
 
@@ -17,28 +20,84 @@ def waited_for(graph: TaskGraph, end: np.ndarray, arrive: np.ndarray) -> np.ndar
     (a host that runs ahead of its device, another stream) delayed nobody. `end` is that of a
     replay, int64 [n] in ns. Where steps do not depend on each other, each is looked at by itself.
     """
+    chains = graph.chains
     out = np.full(graph.n, -1, np.int64)
-    owner = np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))
-    chained = bool((graph.step[graph.pred] != graph.step[owner]).any())
-    step = np.zeros(len(arrive), np.int64) if chained else graph.step[arrive]
-    order = np.lexsort((end[arrive], step, graph.rank[arrive]))
-    same = graph.rank[arrive[order[1:]]] == graph.rank[arrive[order[:-1]]]
-    same &= step[order[1:]] == step[order[:-1]]
-    since = np.full(len(arrive), np.iinfo(np.int64).min)
-    since[order[1:][same]] = end[arrive[order[:-1][same]]]
-    own = np.full(graph.n, -1, np.int64)
-    arrivals, transfers = participations(graph)
-    own[transfers] = arrivals
-    _walk(graph.pred_ptr, graph.pred, graph.rank, own, end, arrive, since, out)
+    found = chains.waited_for(end[chains.order], arrive)
+    out[chains.order[found.task]] = found.arrival
     return out
 
 
+class Waits(NamedTuple):
+    """Tasks that arrivals waited for, int64 [w] each; a task of several counts for the last."""
+
+    task: np.ndarray
+    """In the order of `Chains`."""
+    arrival: np.ndarray
+    """Position in the arrivals that were asked for."""
+
+
+class Chains:
+    """A graph without its times, rank by rank (`close`): replayed and walked many times over.
+
+    `order` (int64 [n]) are the graph's tasks in the order of the arrays here, `place` where each
+    of them is.
+    """
+
+    def __init__(self, graph: TaskGraph):
+        self.order = close.order(graph)
+        self.pred_ptr, self.pred, self.place = close.edges(graph, self.order)
+        self.rank = graph.rank[self.order]
+        self._of_arrival = graph.rank, graph.step
+        self._release = graph.release_ns[self.order]
+        owner = np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))
+        self._chained = bool((graph.step[graph.pred] != graph.step[owner]).any())
+        arrivals, transfers = participations(graph)
+        self._own = np.full(graph.n, -1, np.int64)
+        self._own[self.place[transfers]] = self.place[arrivals]
+        # Scratch: -1 between calls, what a walk has met is cleaned again.
+        self._window = np.full(graph.n, -1, np.int64)
+        self._met = np.empty(graph.n, np.int64)
+
+    def ends(self, dur: np.ndarray, gap: np.ndarray, out: np.ndarray) -> None:
+        """A replay under these times: the end of each task into `out`, all int64 [n], in this order."""
+        engine.ends(gap, dur, self.pred_ptr, self.pred, self._release, out)
+
+    def waited_for(
+        self, end: np.ndarray, arrive: np.ndarray, walked: np.ndarray | None = None
+    ) -> Waits:
+        """The tasks that arrivals (of the graph) waited for, with these ends (in this order).
+
+        `walked` (bool, one an arrival) leaves out the chains of the others.
+        """
+        rank, step = (column[arrive] for column in self._of_arrival)
+        if self._chained:
+            step = np.zeros(len(arrive), np.int64)
+        arrive = self.place[arrive]
+        order = np.lexsort((end[arrive], step, rank))
+        same = rank[order[1:]] == rank[order[:-1]]
+        same &= step[order[1:]] == step[order[:-1]]
+        since = np.full(len(arrive), np.iinfo(np.int64).min)
+        since[order[1:][same]] = end[arrive[order[:-1][same]]]
+        which = np.arange(len(arrive)) if walked is None else np.flatnonzero(walked)
+        edges = self.pred_ptr, self.pred, self.rank, self._own
+        n = _walk(*edges, end, arrive, since, which, self._window, self._met)
+        task = self._met[:n].copy()
+        arrival = self._window[task]
+        self._window[task] = -1
+        return Waits(task, arrival)
+
+
 @numba.njit(cache=True)
-def _walk(pred_ptr, pred, rank, own, end, arrive, since, out):  # pragma: no cover - compiled
-    for k in range(len(arrive)):
+def _walk(pred_ptr, pred, rank, own, end, arrive, since, which, window, met):  # pragma: no cover
+    """Writes the arrival of each task that is met to `window`, and the tasks to `met`: how many."""
+    n = 0
+    for k in which:
         i = arrive[k]
         while i >= 0:
-            out[i] = k
+            if window[i] < 0:
+                met[n] = i
+                n += 1
+            window[i] = k
             last = own[i]
             if last < 0:
                 for e in range(pred_ptr[i], pred_ptr[i + 1]):
@@ -46,3 +105,4 @@ def _walk(pred_ptr, pred, rank, own, end, arrive, since, out):  # pragma: no cov
                     if rank[j] == rank[i] and (last < 0 or end[j] > end[last]):
                         last = j
             i = last if last >= 0 and end[last] > since[k] else -1
+    return n

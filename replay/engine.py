@@ -39,6 +39,18 @@ def replay_many(
     return start, end
 
 
+def ends(
+    gap: np.ndarray,
+    dur: np.ndarray,
+    pred_ptr: np.ndarray,
+    pred: np.ndarray,
+    release: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """The ends of `replay` alone, written to `out` (int64 [n]): for many replays of one graph."""
+    _ends(gap, dur, pred_ptr, pred, release, out)
+
+
 def step_spans(
     graph: TaskGraph, start: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -75,3 +87,13 @@ def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - c
             ready = max(ready, end[pred[e]])
         start[i] = ready + gap[i]
         end[i] = start[i] + dur[i]
+
+
+@numba.njit(cache=True)
+def _ends(gap, dur, pred_ptr, pred, release, end):  # pragma: no cover - compiled
+    for i in range(len(dur)):
+        a, b = pred_ptr[i], pred_ptr[i + 1]
+        ready = release[i] if a == b else end[pred[a]]
+        for e in range(a + 1, b):
+            ready = max(ready, end[pred[e]])
+        end[i] = ready + gap[i] + dur[i]

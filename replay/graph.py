@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 
 from ..ingest.errors import UnusableInput
+
+if TYPE_CHECKING:
+    from .arrivals import Chains
 
 NULL = np.int64(-(2**63))
 """`start_ns` of a task that was never measured (joins, tasks a policy added)."""
@@ -76,6 +81,13 @@ class TaskGraph:
     def n(self) -> int:
         """Number of tasks."""
         return len(self.dur_ns)
+
+    @cached_property
+    def chains(self) -> Chains:
+        """What walks back from arrivals need, for all estimates that begin with this graph."""
+        from .arrivals import Chains
+
+        return Chains(self)
 
     def with_(self, **arrays) -> TaskGraph:
         """A copy with some fields replaced; the rest is shared, so never written to."""

@@ -15,10 +15,10 @@ without launch delays gives the straggler study's S.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from .. import engine, ideal
-from ..arrivals import waited_for
 from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, integers, words
 
@@ -99,19 +99,22 @@ def _align(
     graph: TaskGraph, chosen: np.ndarray, of_op: np.ndarray, factor: float, cause: str
 ) -> TaskGraph:
     layers = [_Layer(graph, comms, chosen, of_op, cause) for comms in _layers(graph)]
-    aligned, shed_ns = graph, 0
-    for _ in range(MAX_ROUNDS if layers else 0):
+    if not layers:
+        return graph
+    order, place = graph.chains.order, graph.chains.place
+    dur, gap, end = graph.dur_ns[order], graph.gap_ns[order], np.empty(graph.n, np.int64)
+    shed_ns = 0
+    for _ in range(MAX_ROUNDS):
         before = shed_ns
         for layer in layers:
-            aligned, less = layer.shed(aligned)
-            shed_ns += less
+            shed_ns += layer.shed(dur, gap, end)
         if shed_ns - before <= shed_ns * CONVERGED:
             break
     graph = graph.with_(
-        dur_ns=_scaled(graph.dur_ns, aligned.dur_ns, factor),
-        gap_ns=_scaled(graph.gap_ns, aligned.gap_ns, factor),
+        dur_ns=_scaled(graph.dur_ns, dur[place], factor),
+        gap_ns=_scaled(graph.gap_ns, gap[place], factor),
     )
-    if layers and factor < 1:
+    if factor < 1:
         graph = _hold_early(graph, layers, factor)
     return graph
 
@@ -157,39 +160,63 @@ class _Layer:
         of_op: np.ndarray,
         cause: str,
     ):
+        self.chains = chains = graph.chains
         self.arrive, self.instance = _arrivals(graph, comms)
         self.chosen = chosen[self.arrive]
-        self.is_work = of_op & np.isin(graph.kind, ideal.WORK) & (cause != "launch")
-        self.is_delay = of_op & (graph.rank >= 0) & (cause != "compute")
+        # A chain stays on its rank: those of ranks that shed nothing matter for the median alone.
+        self.walked = np.isin(graph.rank[self.arrive], graph.rank[self.arrive[self.chosen]])
+        is_work = of_op & np.isin(graph.kind, ideal.WORK) & (cause != "launch")
+        is_delay = of_op & (graph.rank >= 0) & (cause != "compute")
+        self.is_work, self.is_delay = is_work[chains.order], is_delay[chains.order]
         # The median is that of the job as it was: with every round's own, a pair would not meet
         # in the middle but at the faster one.
         self.usual: np.ndarray | None = None
         self.early = np.zeros(len(self.arrive), np.int64)
 
-    def shed(self, graph: TaskGraph) -> tuple[TaskGraph, int]:
-        """Late arrivals shed what their work has above the median; and how many ns that was."""
-        _, end = engine.replay(graph)
-        at = end[self.arrive]
+    def shed(self, dur: np.ndarray, gap: np.ndarray, end: np.ndarray) -> int:
+        """Late arrivals shed what their work has above the median, in place: how many ns.
+
+        `dur` and `gap` (int64 [n], ns) are in the order of `Chains`; `end` is room for a replay.
+        """
+        self.chains.ends(dur, gap, end)
+        at = end[self.chains.place[self.arrive]]
         late = at - ideal.median_of_like(self.instance, at)
-        window = waited_for(graph, end, self.arrive)
-        counted = window >= 0
-        work = np.flatnonzero(counted & self.is_work)
-        delays = np.flatnonzero(counted & self.is_delay)
-        window = window[np.concatenate([work, delays])]
-        amount = np.concatenate([graph.dur_ns[work], graph.gap_ns[delays]])
-        total = np.bincount(window, amount, len(self.arrive)).astype(np.int64)
+        walked = None if self.usual is None else self.walked
+        task, window = self.chains.waited_for(end, self.arrive, walked)
+        total = np.zeros(len(self.arrive), np.int64)
+        moved = self.is_work, self.is_delay, dur, gap
+        _add(task, window, *moved, total)
         if self.usual is None:
             self.usual = ideal.median_of_like(self.instance, total)
             early = np.minimum(self.usual - total, -late)
             self.early = np.where(self.chosen, np.maximum(early, 0), 0)
         excess = total - self.usual
         shift = np.where(self.chosen, np.maximum(np.minimum(excess, late), 0), 0)
-        share = shift / np.maximum(total, 1)
-        less = np.rint(amount * share[window]).astype(np.int64)
-        gap, dur = graph.gap_ns.copy(), graph.dur_ns.copy()
-        dur[work] -= less[: len(work)]
-        gap[delays] -= less[len(work) :]
-        return graph.with_(gap_ns=gap, dur_ns=dur), int(less.sum())
+        return int(_shed(task, window, *moved, shift / np.maximum(total, 1)))
+
+
+@numba.njit(cache=True)
+def _add(task, window, is_work, is_delay, dur, gap, total):  # pragma: no cover - compiled
+    for i, k in zip(task, window):  # noqa: B905 - numba knows no strict
+        if is_work[i]:
+            total[k] += dur[i]
+        if is_delay[i]:
+            total[k] += gap[i]
+
+
+@numba.njit(cache=True)
+def _shed(task, window, is_work, is_delay, dur, gap, share):  # pragma: no cover - compiled
+    shed = 0
+    for i, k in zip(task, window):  # noqa: B905 - numba knows no strict
+        if is_work[i]:
+            less = np.int64(np.rint(dur[i] * share[k]))
+            dur[i] -= less
+            shed += less
+        if is_delay[i]:
+            less = np.int64(np.rint(gap[i] * share[k]))
+            gap[i] -= less
+            shed += less
+    return shed
 
 
 def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGraph:
