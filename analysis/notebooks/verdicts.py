@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import doors, units
-from ..terminal import clean, straggler_sentence
+from ..terminal import clean, mostly_paired, straggler_sentence
 from .session import Said, Sides
 
 if TYPE_CHECKING:
@@ -69,11 +69,14 @@ def late(job: Job, trend: pl.DataFrame, causes: pl.DataFrame, proxies: pl.DataFr
         error = proxies["clock_error_ms"].max()
         clocks = "not known" if error is None else "0: one clock" if not error else f"{error} ms"
         said.append(
-            f"How sure: all waits add up to {sums[0]:.4g} ms, {sums[1]:.4g} ms by the proxy that "
-            f"needs no clocks; the clocks' error is {clocks}."
+            f"How sure: all waits add up to {units.time(sums[0] * 1e6)}, "
+            f"{units.time((sums[1] or 0) * 1e6)} by the proxy that needs no clocks; the clocks' "
+            f"error is {clocks}."
         )
     nexts = ["export {job}"]
-    if found:
+    if mostly_paired(facts):
+        nexts = ["stragglers {job}", *nexts]
+    elif found:
         of_rank = f"replay {{job}} --policy align-arrivals:ranks={found['rank']}"
         nexts = [of_rank, "replay {job} --policy align-arrivals", *nexts]
     return _verdict(said, job, nexts)
@@ -171,8 +174,8 @@ def rails_and_experts(
         thing = "rank of experts" if by == "by_rank" else "expert"
         said.append(
             f"**Experts: layer {worst['layer']} is the most uneven; its busiest {thing} gets "
-            f"{worst[by] or 0:.3g} times the mean** (median over steps; over all layers "
-            f"{layers[by].median():.3g})."
+            f"{worst[by] or 0:.3g} times the mean** (source {_code(worst['source'])}, median over "
+            f"steps; over all layers {layers[by].median():.3g})."
         )
         nexts = ["replay {job} --policy expert-placement", *nexts]
     else:
@@ -303,9 +306,9 @@ def _culprit(facts: Mapping[str, Any], suspects: pl.DataFrame | None) -> str:
     cause = (why or {}).get("cause")
     if why is None or cause is None:
         return f"**The others wait for rank {rank}**, and nothing in the traces says why."
-    cost = units.time(why["cause_ns"])
+    cost, each = units.time(why["cause_ns"]), "step" if facts["scope"] == "step" else "trace"
     what = cause.replace("_", " ")
-    head = f"**Rank {rank}: {what}, {cost} a step.** Rank {rank} {plain(why['words'])}."
+    head = f"**Rank {rank}: {what}, {cost} a {each}.** Rank {rank} {plain(why['words'])}."
     own = (
         None if suspects is None else suspects.filter(pl.col("rank") == rank).drop_nulls("gain_ms")
     )
@@ -319,16 +322,18 @@ def _culprit(facts: Mapping[str, Any], suspects: pl.DataFrame | None) -> str:
 
 
 def _most(facts: Mapping[str, Any]) -> str:
-    ns = sum(r["mean_ns"] for r in facts["classes"] if r["class"] == "exposed_transfer")
-    unsplit = facts["unsplit_ns"]
+    moved = _share(facts, "exposed_transfer")
+    unsplit = _share(facts, "exposed_comm_unsplit")
+    total = facts["step_ns"]
     step = "step" if facts["scope"] == "step" else "trace"
     text = (
-        f"Bandwidth could touch at most {units.percent(_share(facts, 'exposed_transfer'))} of the "
-        f"{step} ({units.time(ns)}): its exposed transfer."
+        f"Bandwidth could touch at most {units.percent(moved + unsplit)} of the {step} "
+        f"({units.time((moved + unsplit) * total)}): its exposed "
     )
-    if unsplit:
-        text += f" Another {units.time(unsplit)} of communication may be wait or transfer."
-    return text
+    if not unsplit:
+        return text + "transfer."
+    part = f"{units.time(unsplit * total)} of it" if moved else "it"
+    return text + f"communication; nothing says how much of {part} is waiting."
 
 
 def _share(facts: Mapping[str, Any], name: str) -> float:

@@ -16,6 +16,9 @@ from retime import cli
 from retime.analysis.notebooks import build, opening, page, session, source, verdicts
 from retime.analysis.notebooks.source import NAMES, Cell
 from retime.ingest.errors import UsageError
+from retime.queries.loader import connect
+
+from .conftest import connection, two_ranks
 
 JOBS = ("demo", "bare", "experts")
 
@@ -192,6 +195,82 @@ def test_experts_are_drawn_and_the_busiest_is_named(at: Callable) -> None:
     shown = page.run(source.cells("rails-and-experts"))
     assert [rows_of(c) for c in charts([s.value for s in shown])] == [8, 2]
     assert "its busiest expert gets 2.29 times the mean" in shown[-1].value.text
+
+
+def test_rails_of_two_hosts_are_drawn_and_the_busiest_is_named(
+    known: dict[str, Any], open_rows: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A NIC a rank; rail 0 of each host moves 3 MB in the step, rail 1 only 1: max/mean 1.5."""
+    con = open_rows(
+        {
+            "ranks": [
+                {"rank": r, "host": "ab"[r // 2], "local_rank": r % 2, "start_ns": 0,
+                 "end_ns": 1000, "clock_offset_ns": 0, "clock_error_ns": 0}
+                for r in range(4)
+            ],
+            "steps": [{"rank": r, "step": 7, "start_ns": 0, "end_ns": 1000} for r in range(4)],
+            "transfers": [
+                {"rank": r, "host": "ab"[r // 2], "nic": f"mlx5_{r % 2}", "rail": r % 2,
+                 "bytes": (3, 1)[r % 2] * 1_000_000, "start_ns": 100, "end_ns": 400,
+                 "direction": "send", "via": "NET", "traffic_class": "collective",
+                 "measured": True}
+                for r in range(4)
+            ],
+        }
+    )  # fmt: skip
+    monkeypatch.setattr(session, "begin", lambda *_: _Stub(known["bare"], con))
+    shown = page.run(source.cells("rails-and-experts"))
+    assert page.errors(shown) == []
+    (chart,) = charts([s.value for s in shown])
+    (rows,) = chart["datasets"].values()
+    assert sorted((r["host"], r["rail"], r["source"], r["gb"]) for r in rows) == [
+        ("a", "0", "measured", 0.003),
+        ("a", "1", "measured", 0.001),
+        ("b", "0", "measured", 0.003),
+        ("b", "1", "measured", 0.001),
+    ]
+    assert "the busiest carries 1.5 times the mean" in shown[-1].value.text
+
+
+class _Stub:
+    """A job of which only the connection is another."""
+
+    def __init__(self, job: Any, con: Any):
+        self.id, self.warehouse, self.show, self.con = job.id, job.warehouse, job.show, con
+
+
+def test_a_host_that_is_late_in_every_job_is_found(
+    tmp_path: Path, known: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight jobs a week apart: rank 1 on host b always comes last; the last job's transfer of
+    200 ns takes 400, so that its bandwidth is halved."""
+    files: dict[str, dict[str, list[str]]] = {}
+    for n in range(8):
+        rows = two_ranks()
+        rows["ranks"][1]["host"] = "b"
+        rows["jobs"][0]["created_at_ns"] += n * 7 * 24 * 3600 * 10**9
+        if n == 7:
+            for r in rows["collectives"]:
+                r["end_ns"] = 1100
+        files |= write_rows(tmp_path, rows, f"job-{n}")
+    con = connect(files)
+    monkeypatch.setattr(session, "begin_fleet", lambda *_: (known["bare"].warehouse, con))
+    shown = page.run(source.cells("fleet"))
+    assert page.errors(shown) == []
+    assert [c["mark"]["type"] for c in charts([s.value for s in shown]) if "mark" in c] == [
+        "bar",
+        "circle",
+        "line",
+    ]
+    said = shown[-1].value.text
+    assert "`b` is late again and again: the latest of 8 of 8 jobs** (equal hosts: 4.0;" in said
+    assert "over 2 ranks is 50 % slower than before" in said
+
+
+def write_rows(folder: Path, rows: dict[str, Any], job: str) -> dict[str, dict[str, list[str]]]:
+    """Rows by table as Parquet files, as the loader takes them."""
+    connection(folder, rows, job).close()
+    return {job: {t: [str(folder / f"{job}-{t}.parquet")] for t in rows}}
 
 
 def test_two_jobs_are_compared_by_name(warehouse: str, monkeypatch: pytest.MonkeyPatch) -> None:
