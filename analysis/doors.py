@@ -205,6 +205,30 @@ class Warehouse:
 
         return frames.problems(self.connect(job))
 
+    def notebook(
+        self,
+        job: str | None = None,
+        name: str | None = None,
+        *,
+        to: str | os.PathLike[str] = ".",
+        against: str | None = None,
+        html: bool = False,
+        force: bool = False,
+    ) -> list[Path]:
+        """Writes notebooks pointed at a job into the folder `to`: `.py` for marimo and `.ipynb`.
+
+        `name` chooses one (else all); `against` is the job before, for "before-and-after". With
+        `html` they are run, and pages of what comes out are written instead. Raises UsageError for
+        a name that there is not, and for files that are there already, without `force`.
+        """
+        from .notebooks import opening
+
+        names = opening.chosen(name)
+        at = opening.point(self, names, job, against)
+        if html:
+            return opening.write_html(names, Path(to), at, force)[0]
+        return opening.write(names, Path(to), at, force=force)[0]
+
 
 class Job:
     """One job of a warehouse. Each view of the SQL library is a method that gives its rows."""

@@ -399,6 +399,14 @@ def test_copies_are_pointed_and_never_overwritten_unasked(
     assert file.read_text() == text
 
 
+def test_copies_from_python(warehouse: str, tmp_path: Path) -> None:
+    paths = retime.open(warehouse).notebook("demo", "before-and-after", to="x", against="bare")
+    assert [p.name for p in paths] == ["before-and-after.py", "before-and-after.ipynb"]
+    assert "    BASELINE = 'bare'  #" in (tmp_path / paths[0]).read_text()
+    with pytest.raises(UsageError, match="no notebook 'x'; there are why-is-this-step-slow"):
+        retime.open(warehouse).notebook("demo", "x")
+
+
 def test_without_a_tool_the_message_names_the_one_command(
     warehouse: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
