@@ -43,7 +43,9 @@ def connect(
         if strange := set(files[job]) - set(TABLES):
             raise KeyError(f"job {job!r} has files of unknown tables {sorted(strange)}")
     con = duckdb.connect()
-    con.execute("SET enable_progress_bar = false")
+    # In Jupyter without ipywidgets there is no bar, and DuckDB refuses to be told so.
+    if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+        con.execute("SET enable_progress_bar = false")
     if memory_limit is not None:
         con.execute(f"SET memory_limit = {_text(memory_limit)}")
     if threads is not None:

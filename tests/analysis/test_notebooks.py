@@ -165,6 +165,22 @@ def test_a_jupyter_notebook_answers_for_the_bundled_job(
     assert all("<svg" in p["image/svg+xml"] for p in pictures)
 
 
+def test_a_kernel_of_its_own_runs_a_notebook(
+    at: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As a user's Jupyter does: other settings of DuckDB and IPython hold in a kernel."""
+    nbclient = pytest.importorskip("nbclient", reason="Jupyter (the extra `peers` brings it)")
+    nbformat = pytest.importorskip("nbformat", reason="Jupyter (the extra `peers` brings it)")
+    at("bare")
+    for name in ("IPYTHONDIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    document = nbformat.read(build.READY / "is-it-the-network.ipynb", as_version=4)
+    nbformat.validate(document)
+    nbclient.NotebookClient(document, timeout=120, kernel_name="python3").execute()
+    (last,) = document.cells[-1].outputs
+    assert "Nothing can be said" in last.data["text/markdown"]
+
+
 @pytest.mark.parametrize("job", ["bare", "experts"])
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "fleet"])
 def test_a_notebook_of_a_job_without_steps_says_what_is_missing(
