@@ -100,7 +100,44 @@ WITH parts AS MATERIALIZED (
     SEMI JOIN (FROM blamed WHERE key = -1) b USING (job)
 ), moments AS MATERIALIZED (
     SELECT DISTINCT job, rank, unnest([from_ns, until_ns]) AS t FROM stretches
-), slots AS MATERIALIZED (
+), spent AS MATERIALIZED (
+    FROM _spent
+), marked AS MATERIALIZED (
+    -- While the host collects garbage or loads data, idle time other than waiting for a stream is
+    -- that, and so is what a rank without a GPU computes.
+    SELECT
+        s.job, s.rank, s.start_ns, s.class AS before_class, m.class,
+        least(s.end_ns, m.end_ns) - greatest(s.start_ns, m.start_ns) AS ns,
+        s.free_ns, s.launch_ns, s.end_ns
+    FROM (
+        SELECT s.*, unnest(range(_bucket(start_ns), _bucket(end_ns - 1) + 1)) AS bucket
+        FROM spent s LEFT JOIN _device_ranks d USING (job, rank)
+        WHERE (s.class LIKE 'idle%' AND s.class <> 'idle_waiting_for_stream')
+           OR (s.class = 'compute' AND d.rank IS NULL)
+    ) s
+    JOIN (
+        SELECT *, unnest(range(_bucket(start_ns), _bucket(end_ns - 1) + 1)) AS bucket
+        FROM _host_marks
+    ) m USING (job, rank, bucket)
+    WHERE s.start_ns < m.end_ns AND m.start_ns < s.end_ns
+      AND bucket = _bucket(greatest(s.start_ns, m.start_ns))
+), grouped AS (
+    -- First by the millisecond, but for those in which a moment lies: few rows are left to place.
+    SELECT
+        p.job, p.rank,
+        CASE WHEN b.rank IS NULL THEN _bucket(p.start_ns) << 20 ELSE p.start_ns END AS at_ns,
+        p.class, sum(p.ns) AS ns
+    FROM (
+        SELECT job, rank, start_ns, class, end_ns - start_ns AS ns FROM spent
+        UNION ALL
+        SELECT job, rank, start_ns, class, ns FROM marked
+        UNION ALL
+        SELECT job, rank, start_ns, before_class, -ns FROM marked
+    ) p
+    LEFT JOIN (SELECT DISTINCT job, rank, _bucket(t) AS bucket FROM moments) b
+        ON b.job = p.job AND b.rank = p.rank AND b.bucket = _bucket(p.start_ns)
+    GROUP BY ALL
+), slots AS (
     -- Between two moments. A piece of time counts where it begins; pieces begin and end where
     -- participations do.
     SELECT
@@ -115,16 +152,9 @@ WITH parts AS MATERIALIZED (
         sum(ns) FILTER (class = 'idle_launch_bound') AS idle_launch_bound,
         sum(ns) FILTER (class = 'idle_waiting_for_host') AS idle_waiting_for_host,
         sum(ns) FILTER (class = 'idle_waiting_for_stream') AS idle_waiting_for_stream,
-        sum(ns) FILTER (class = 'idle_unknown') AS idle_unknown,
-        arg_max({
-            'class': class, 'ns': ns, 'gap_ns': start_ns,
-            'start_ns': CASE WHEN launch_ns > free_ns THEN free_ns ELSE start_ns END,
-            'end_ns': CASE WHEN launch_ns > free_ns THEN launch_ns ELSE end_ns END
-        }, (ns, -start_ns), 4)
-            FILTER (class NOT IN ('compute', 'wait', 'transfer', 'comm', 'memcpy',
-                                  'idle_waiting_for_stream')) AS gaps
-    FROM (SELECT *, end_ns - start_ns AS ns FROM _spent) p
-    ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.start_ns >= m.t
+        sum(ns) FILTER (class = 'idle_unknown') AS idle_unknown
+    FROM grouped p
+    ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.at_ns >= m.t
     GROUP BY m.job, m.rank, m.t
 ), so_far AS (
     SELECT
@@ -320,16 +350,26 @@ WITH parts AS MATERIALIZED (
     QUALIFY row_number() OVER (
         PARTITION BY job, rank, comm ORDER BY sum(wait_ns) DESC, last_rank
     ) = 1
+), idling AS MATERIALIZED (
+    FROM excess WHERE (class LIKE 'idle%' OR class = 'garbage_collection') AND explains
 ), gaps AS MATERIALIZED (
-    -- The eight longest gaps of a rank whose excess is time without work, of those kept by slot.
-    SELECT l.job, l.rank, s.gap.gap_ns, s.gap.start_ns, s.gap.end_ns
-    FROM (FROM excess WHERE (class LIKE 'idle%' OR class = 'garbage_collection') AND explains) l
-    JOIN (SELECT job, rank, t, unnest(gaps) AS gap FROM slots) s USING (job, rank)
+    -- The eight longest gaps of a rank whose excess is time without work.
+    SELECT
+        l.job, l.rank, s.start_ns AS gap_ns,
+        CASE WHEN s.launch_ns > s.free_ns THEN s.free_ns ELSE s.start_ns END AS start_ns,
+        CASE WHEN s.launch_ns > s.free_ns THEN s.launch_ns ELSE s.end_ns END AS end_ns
+    FROM idling l
+    JOIN (
+        SELECT job, rank, class, start_ns, end_ns, end_ns - start_ns AS ns, free_ns, launch_ns
+        FROM spent
+        UNION ALL
+        SELECT job, rank, class, start_ns, end_ns, ns, free_ns, launch_ns FROM marked
+    ) s ON s.job = l.job AND s.rank = l.rank AND s.class = l.class
     ASOF JOIN stretches o
-        ON o.job = s.job AND o.key = l.key AND o.rank = s.rank AND s.t >= o.from_ns
-    WHERE s.t < o.until_ns AND s.gap.class = l.class
+        ON o.job = s.job AND o.key = l.key AND o.rank = s.rank AND s.start_ns >= o.from_ns
+    WHERE s.start_ns < o.until_ns
     QUALIFY row_number() OVER (
-        PARTITION BY l.job, l.rank ORDER BY s.gap.ns DESC, s.gap.gap_ns
+        PARTITION BY l.job, l.rank ORDER BY s.ns DESC, s.start_ns
     ) <= 8
 ), host AS (
     SELECT

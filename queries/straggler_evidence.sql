@@ -12,29 +12,31 @@ FROM steps s LEFT JOIN _rank_clocks k USING (job, rank)
 GROUP BY s.job, s.rank;
 
 -- One row a piece of a rank's time in one class: compute, wait, transfer, comm (not told apart),
--- memcpy, the classes of `idle_gaps` and garbage_collection; the time before the first kernel of
--- the first step is idle_launch_bound. While the host collects garbage or loads data, idle time
--- other than waiting for a stream is that, and so is what a rank without a GPU computes. Of idle
--- pieces also what the host did instead of launching: from `free_ns` to `launch_ns`.
+-- memcpy and the classes of `idle_gaps`; the time before the first kernel of the first step is
+-- idle_launch_bound. Of idle pieces also what the host did instead of launching: from `free_ns` to
+-- `launch_ns`.
 CREATE VIEW _spent AS
-WITH pieces AS (
-    SELECT
-        job, rank, start_ns, end_ns,
-        CASE WHEN compute THEN 'compute'
-             WHEN transfer THEN 'transfer'
-             WHEN unsplit THEN 'comm'
-             WHEN comm THEN 'wait'
-             ELSE 'memcpy' END AS class,
-        NULL AS free_ns, NULL AS launch_ns
-    FROM _segments
-    WHERE compute OR comm OR copy
-    UNION ALL
-    SELECT job, rank, start_ns, end_ns, class, free_ns, launch_ns FROM _idle
-    UNION ALL
-    SELECT job, rank, host_ns, device_ns, 'idle_launch_bound', host_ns, device_ns
-    FROM _first_steps
-    WHERE host_ns < device_ns
-), marks AS MATERIALIZED (
+SELECT
+    job, rank, start_ns, end_ns,
+    CASE WHEN compute THEN 'compute'
+         WHEN transfer THEN 'transfer'
+         WHEN unsplit THEN 'comm'
+         WHEN comm THEN 'wait'
+         ELSE 'memcpy' END AS class,
+    NULL AS free_ns, NULL AS launch_ns
+FROM _segments
+WHERE compute OR comm OR copy
+UNION ALL
+SELECT job, rank, start_ns, end_ns, class, free_ns, launch_ns FROM _idle
+UNION ALL
+SELECT job, rank, host_ns, device_ns, 'idle_launch_bound', host_ns, device_ns
+FROM _first_steps
+WHERE host_ns < device_ns;
+
+-- One row a stretch of a rank's time in which its host collects garbage or, else, loads data; they
+-- never overlap.
+CREATE VIEW _host_marks AS
+WITH marks AS (
     SELECT
         e.job, e.rank, is_garbage_collection(e.kind, e.name) AS garbage,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
@@ -42,45 +44,31 @@ WITH pieces AS (
     FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
     WHERE e.dur_ns > 0 AND e.kind IN ('annotation', 'host_op', 'python')
       AND (is_garbage_collection(e.kind, e.name) OR is_data_loading(e.kind, e.name))
-), labelled AS (
-    SELECT p.*, m.rank IS NOT NULL AS marked
-    FROM pieces p LEFT JOIN (SELECT DISTINCT job, rank FROM marks) m USING (job, rank)
-), points AS MATERIALIZED (
-    SELECT job, rank, start_ns AS t, end_ns, class, free_ns, launch_ns,
-        NULL AS garbage_until_ns, NULL AS loading_until_ns, marked
-    FROM labelled
-    UNION ALL
-    SELECT job, rank, unnest([start_ns, end_ns]), NULL, NULL, NULL, NULL,
-        unnest([CASE WHEN garbage THEN end_ns END, NULL]),
-        unnest([CASE WHEN NOT garbage THEN end_ns END, NULL]), true
+), points AS (
+    SELECT
+        job, rank,
+        unnest([start_ns, end_ns]) AS t,
+        unnest([CASE WHEN garbage THEN end_ns END, NULL]) AS garbage_until_ns,
+        unnest([end_ns, NULL]) AS until_ns
     FROM marks
 ), swept AS (
     SELECT
-        job, rank, t,
-        lead(t) OVER w AS next_ns,
-        last_value(CASE WHEN end_ns IS NOT NULL THEN {
-            'end_ns': end_ns, 'class': class, 'free_ns': free_ns, 'launch_ns': launch_ns
-        } END IGNORE NULLS) OVER w AS piece,
+        job, rank, t AS start_ns,
+        lead(t) OVER w AS end_ns,
         max(garbage_until_ns) OVER w AS garbage_until_ns,
-        max(loading_until_ns) OVER w AS loading_until_ns
+        max(until_ns) OVER w AS until_ns
     FROM points
-    WHERE marked
-    WINDOW w AS (PARTITION BY job, rank ORDER BY t, end_ns NULLS FIRST
-                 ROWS UNBOUNDED PRECEDING)
+    WINDOW w AS (PARTITION BY job, rank ORDER BY t ROWS UNBOUNDED PRECEDING)
 )
-SELECT job, rank, t AS start_ns, end_ns, class, free_ns, launch_ns FROM points WHERE NOT marked
-UNION ALL
 SELECT
-    s.job, s.rank, s.t, least(s.next_ns, s.piece.end_ns),
-    CASE WHEN (s.piece.class LIKE 'idle%' AND s.piece.class <> 'idle_waiting_for_stream')
-              OR (s.piece.class = 'compute' AND d.rank IS NULL)
-         THEN CASE WHEN s.garbage_until_ns > s.t THEN 'garbage_collection'
-                   WHEN s.loading_until_ns > s.t THEN 'idle_data_loading'
-                   ELSE s.piece.class END
-         ELSE s.piece.class END,
-    s.piece.free_ns, s.piece.launch_ns
-FROM swept s LEFT JOIN _device_ranks d USING (job, rank)
-WHERE least(s.next_ns, s.piece.end_ns) > s.t;
+    job, rank, start_ns, end_ns,
+    CASE WHEN garbage_until_ns > start_ns THEN 'garbage_collection'
+         ELSE 'idle_data_loading' END AS class
+FROM swept
+WHERE end_ns > start_ns AND until_ns > start_ns;
+
+-- A number of a time's millisecond or so: intervals that overlap share one.
+CREATE MACRO _bucket(ns) AS ns >> 20;
 
 -- The lower median of `n` values of which those missing from the list are 0.
 CREATE MACRO _padded_median(present, n) AS CASE
