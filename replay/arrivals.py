@@ -59,7 +59,7 @@ class Chains:
         self._met = np.empty(graph.n, np.int64)
 
     def ends(self, dur: np.ndarray, gap: np.ndarray, out: np.ndarray) -> None:
-        """A replay under these times: the end of each task into `out`, all int64 [n], in this order."""
+        """A replay under these times: ends into `out`; all int64 [n], in this order."""
         engine.ends(gap, dur, self.pred_ptr, self.pred, self._release, out)
 
     def waited_for(
