@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +14,12 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import retime
 from retime.ingest.schema import TABLES
 from retime.queries import loader, manual
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "quantities.md").read_text(encoding="utf-8")
-WIDEST = 120
 BLOCK = re.compile(r"^```(csv|sql|text)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
 
 
@@ -90,6 +91,51 @@ def test_an_example_says_what_the_views_say(section: Section, tmp_path: Path) ->
         got = [[printed(v) for v in row] for row in con.execute(query).fetchall()]
         lines = [re.split(r"  +", line.strip()) for line in answer.splitlines()]
         assert got == lines, query
+
+
+def test_the_path_and_slack_of_the_picture(tmp_path: Path) -> None:
+    """Two ranks compute for 40 and 100 us, then transfer for 20 us: what the page says of them."""
+    warehouse = retime.open(tmp_path / "warehouse")
+    for rank, compute in enumerate((40, 100)):
+        path = tmp_path / f"{rank}.json"
+        path.write_text(json.dumps(one_step(rank, compute)))
+        warehouse.ingest(path, job="j")
+    job = warehouse.job("j")
+    path_of = job.critical_path().select("class", "name", "dur_ns").rows()
+    assert path_of == [("work", "gemm", 100_000), ("transfer", "all_reduce", 20_000)]
+    slack = job.sql("SELECT rank, slack_ns FROM slack WHERE name = 'gemm' ORDER BY rank")
+    assert slack.rows() == [(0, 60_000), (1, 0)]
+    section = PAGE[PAGE.index("## Critical path") :]
+    assert "120 us in all; rank 0's kernel has a slack of 60 us" in section
+
+
+def one_step(rank: int, compute: int) -> dict[str, Any]:
+    """A Kineto trace of a step: a kernel of so many us, then an all-reduce that ends at 120."""
+    members = {"pg_name": "0", "pg_desc": "dp", "ranks": [0, 1], "backend_config": "cuda:nccl"}
+    said = {
+        "Collective name": "allreduce", "In msg nelems": 2000, "Out msg nelems": 2000,
+        "dtype": "Float", "Group size": 2, "Process Group Name": "0", "Seq": 1,
+        "Process Group Ranks": "[0, 1]",
+    }  # fmt: skip
+
+    def row(cat: str, name: str, start: int, dur: int, **args: Any) -> dict[str, Any]:
+        on = {"pid": 0, "tid": 7} if cat == "kernel" else {"pid": 1, "tid": 1}
+        return {"ph": "X", "cat": cat, "name": name, "ts": start, "dur": dur, **on, "args": args}
+
+    device = {"device": 0, "stream": 7}
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    return {
+        "schemaVersion": 1, "baseTimeNanoseconds": 0, "host_name": "h",
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2, "pg_count": 1,
+                            "pg_config": [members]},
+        "traceEvents": [
+            row("user_annotation", "ProfilerStep#1", 0, 130),
+            row("cuda_runtime", "cudaLaunchKernel", 1, 1, correlation=1),
+            row("cuda_runtime", "cudaLaunchKernel", 3, 1, correlation=2),
+            row("kernel", "gemm", 10, compute, correlation=1, **device),
+            row("kernel", name, 10 + compute, 120 - compute, correlation=2, **device, **said),
+        ],
+    }  # fmt: skip
 
 
 def test_every_public_view_is_on_the_page() -> None:
