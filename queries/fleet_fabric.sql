@@ -3,8 +3,8 @@
 
 -- A day or week of one kind of collective on one kind of device, and its bus bandwidth against that
 -- of all earlier jobs. Bandwidth is over transfer alone, so that late ranks do not look like a slow
--- fabric; only collectives of which every rank was seen on a comparable clock count. Each job counts
--- once, by the median over its collectives, however many these are.
+-- fabric; only collectives of which every rank was seen on a comparable clock count. Each job
+-- counts once, by the median over its collectives, however many these are.
 CREATE VIEW fleet_fabric (
     -- day or week: how long a bucket is
     per,

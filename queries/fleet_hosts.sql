@@ -34,7 +34,8 @@ CREATE VIEW fleet_host_jobs (
     times_last,
     -- [collectives] those in which it was last by less than the clock error: nobody can tell
     times_within_error,
-    -- [ns] wait of the others, added up, that its ranks' being last surely caused (see `late_ranks`)
+    -- [ns] wait of the others, added up, that its ranks' being last surely caused (as in
+    -- `late_ranks`)
     wait_caused_ns,
     -- [ns] wait of all ranks of the job in these collectives, whoever caused it
     job_wait_ns,
@@ -109,8 +110,8 @@ FROM ordered o JOIN _fleet_starts s USING (job)
 WHERE o.host IS NOT NULL;
 
 -- A host over all jobs: whether it is the latest more often than chance would have it. The
--- probability is binomial, with the mean chance over its jobs: for as many as one more than expected
--- that is at least the exact one of unequal chances (Hoeffding 1956, "On the distribution of the
+-- probability is binomial, with the mean chance over its jobs: for as many as one more than
+-- expected that is at least the exact one of unequal chances (Hoeffding 1956, "On the distribution of the
 -- number of successes in independent trials"). It takes jobs for independent and ranks for equal:
 -- a host that always holds the first rank may be late by its part in the job, not by itself.
 CREATE VIEW fleet_hosts (
