@@ -111,9 +111,9 @@ WHERE o.host IS NOT NULL;
 
 -- A host over all jobs: whether it is the latest more often than chance would have it. The
 -- probability is binomial, with the mean chance over its jobs: for as many as one more than
--- expected that is at least the exact one of unequal chances (Hoeffding 1956, "On the distribution of the
--- number of successes in independent trials"). It takes jobs for independent and ranks for equal:
--- a host that always holds the first rank may be late by its part in the job, not by itself.
+-- expected that is at least the exact one of unequal chances (Hoeffding 1956, "On the distribution
+-- of the number of successes in independent trials"). It takes jobs for independent and ranks for
+-- equal: a host that always holds the first rank may be late by its part in the job, not by itself.
 CREATE VIEW fleet_hosts (
     -- machine, by its recorded name
     host,

@@ -4,8 +4,8 @@
 -- A kernel's name on a host (of a recorded name), compared in each job with the other hosts of that
 -- job, where the same name most likely does the same work. Communication does not count: its time
 -- holds waits. A name that has other shapes on other ranks (stages of a pipeline) compares work,
--- not hosts; over many jobs that evens out where hosts change their part. The probability is that of
--- `fleet_hosts`.
+-- not hosts; over many jobs that evens out where hosts change their part. The probability is that
+-- of `fleet_hosts`.
 CREATE VIEW fleet_kernels (
     -- machine, by its recorded name
     host,
