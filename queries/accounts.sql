@@ -1,5 +1,5 @@
 -- Where each nanosecond of a rank went: work by class, and gaps by what they waited for.
--- requires: sweep, clocks
+-- requires: sweep, clocks, host_marks
 
 -- Runtime calls that hold their thread until the device has done what it was given.
 CREATE MACRO _is_blocking_call(name) AS name IN (
@@ -123,13 +123,36 @@ WITH swept AS MATERIALIZED (
     JOIN (FROM host WHERE kind = 'runtime') h
         ON l.place = h.place AND l.correlation = h.correlation AND l.launch_ns = h.start_ns
     GROUP BY l.place, l.start_ns, l.free_ns, l.launch_ns
+), loading AS (
+    -- The data loader's ranges of a thread as disjoint stretches, each with the length of those
+    -- before it on the thread.
+    SELECT
+        place, thread, start_ns, end_ns,
+        sum(end_ns - start_ns) OVER (
+            PARTITION BY place, thread ORDER BY start_ns
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ) AS before_ns
+    FROM (
+        SELECT
+            place, thread, end_ns,
+            greatest(start_ns, coalesce(max(end_ns) OVER (
+                PARTITION BY place, thread ORDER BY start_ns, end_ns
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ), start_ns)) AS start_ns
+        FROM host
+        WHERE kind IN ('annotation', 'host_op', 'python') AND is_data_loading(kind, name)
+    )
+    WHERE end_ns > start_ns
 ), causes AS (
     SELECT
         l.place, l.start_ns,
-        -- least and greatest pass over nulls, and there may be no loading at all
-        CASE WHEN d.end_ns IS NULL THEN 0
-             ELSE least(d.end_ns, l.launch_ns) - greatest(d.start_ns, l.free_ns)
-        END AS loading_ns,
+        -- How long the thread had loaded until the launch, less until the gap began; least and
+        -- greatest pass over nulls, and there may be no loading at all.
+        coalesce(d.before_ns, 0)
+            + CASE WHEN d.end_ns IS NULL THEN 0 ELSE least(d.end_ns, l.launch_ns) - d.start_ns END
+            - coalesce(f.before_ns, 0)
+            - CASE WHEN f.end_ns IS NULL THEN 0 ELSE least(f.end_ns, l.free_ns) - f.start_ns END
+            AS loading_ns,
         CASE WHEN loading_ns > 0 AND 2 * loading_ns >= l.launch_ns - l.free_ns
              THEN 'idle_data_loading'
              WHEN b.end_ns > l.free_ns THEN 'idle_waiting_for_host'
@@ -137,11 +160,10 @@ WITH swept AS MATERIALIZED (
     FROM late l
     ASOF LEFT JOIN (FROM host WHERE kind = 'runtime' AND _is_blocking_call(name)) b
         ON l.place = b.place AND l.thread = b.thread AND l.launch_ns > b.start_ns
-    ASOF LEFT JOIN (
-        FROM host
-        WHERE kind IN ('annotation', 'host_op') AND name LIKE 'enumerate(DataLoader)%'
-    ) d
+    ASOF LEFT JOIN loading d
         ON l.place = d.place AND l.thread = d.thread AND l.launch_ns > d.start_ns
+    ASOF LEFT JOIN loading f
+        ON l.place = f.place AND l.thread = f.thread AND l.free_ns > f.start_ns
 ), ended AS NOT MATERIALIZED (
     SELECT
         place, end_ns,

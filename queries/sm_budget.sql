@@ -33,8 +33,8 @@ SELECT
     ), 0) AS before_ns
 FROM ordered;
 
--- One row a compute kernel: how long any communication kernel of its device ran beside it, and the
--- one of those that began last before its end.
+-- One row a compute kernel: how long any communication kernel of its device ran beside it, and which:
+-- of the last to begin before it and the last to begin before its end, the one beside it longer.
 CREATE VIEW _beside_comm AS
 WITH computes AS (
     SELECT
@@ -50,14 +50,17 @@ SELECT
     coalesce(b.before_ns + greatest(0, least(k.end_ns, b.until_ns) - b.start_ns), 0)
         - coalesce(a.before_ns + greatest(0, least(k.start_ns, a.until_ns) - a.start_ns), 0)
         AS overlap_ns,
-    b.name AS comm_name, b.comm
+    coalesce(least(k.end_ns, a.end_ns) - k.start_ns, 0) AS with_first_ns,
+    coalesce(least(k.end_ns, b.end_ns) - greatest(k.start_ns, b.start_ns), 0) AS with_last_ns,
+    CASE WHEN with_first_ns >= with_last_ns THEN a.name ELSE b.name END AS comm_name,
+    CASE WHEN with_first_ns >= with_last_ns THEN a.comm ELSE b.comm END AS comm
 FROM computes k
 ASOF LEFT JOIN latest a
     ON a.job = k.job AND a.rank = k.rank AND a.device IS NOT DISTINCT FROM k.device
     AND a.start_ns <= k.start_ns
 ASOF LEFT JOIN latest b
     ON b.job = k.job AND b.rank = k.rank AND b.device IS NOT DISTINCT FROM k.device
-    AND b.start_ns <= k.end_ns;
+    AND b.start_ns < k.end_ns;
 
 -- A communication kernel by name and communicator: the thread blocks it runs with, and what goes on
 -- beside it. NCCL's kernels keep their blocks for as long as they run, one on an SM, so blocks are
@@ -87,7 +90,8 @@ CREATE VIEW sm_budget (
     total_ns,
     -- [ns] part of it with a compute kernel running on the device
     overlapped_ns,
-    -- [ns] time of the compute kernels that were mostly beside this kernel
+    -- [ns] time of the compute kernels that were under communication for at least half of their time,
+    -- beside this kernel longer than beside others
     compute_ns,
     -- factor by which they were slower than without communication; null where nothing compares
     compute_slowdown,

@@ -90,7 +90,7 @@ def test_a_kernel_with_full_arguments(parts):
     assert comms[TP] == {
         "comm": TP, "name": "5", "description": "mesh_tp", "ranks": [1, 2, 7], "size": 3,
         "dim": "tp", "dim_source": "description", "backend": "nccl", "member": None,
-        "member_place": None,
+        "member_place": None, "dim_reason": None,
     }  # fmt: skip
     assert set(comms) == {TP, comm_id("0", *range(64))}
 

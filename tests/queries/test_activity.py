@@ -113,6 +113,29 @@ def test_a_short_visit_to_the_data_loader_is_not_data_loading(open_job, one_host
     ]
 
 
+def test_loading_is_what_its_names_say_and_adds_up_over_ranges(open_job, one_host, event):
+    # The launch at 910 comes 820 after the gap began: two ranges of 300 each (one of them holds
+    # another) are more than half of that; one alone is not.
+    def rows(*loads):
+        return [
+            event(0, 1, "kernel", 0, 90),
+            event(0, 2, "kernel", 920, 950, correlation=2),
+            event(0, 12, "runtime", 910, 915, correlation=2, thread="t"),
+            *(event(0, 20 + i, "annotation", a, b, name=name, thread="t")
+              for i, (a, b, name) in enumerate(loads)),
+        ]  # fmt: skip
+
+    def classes(*loads):
+        con = open_job(ranks=one_host(0), events=rows(*loads))
+        return con.execute("SELECT class, dur_ns FROM idle_gaps").fetchall()
+
+    loader = "enumerate(DataLoader)#x"
+    two = [(100, 400, loader), (150, 200, loader), (500, 800, "batch-generator")]
+    assert classes(*two) == [("idle_data_loading", 830)]
+    assert classes(*two[:2]) == [("idle_launch_bound", 830)]
+    assert classes((50, 800, "batch-generator")) == [("idle_data_loading", 830)]
+
+
 def test_a_step_without_any_work_is_idle_throughout(open_job, one_host):
     con = open_job(ranks=one_host(0), steps=[{"rank": 0, "step": 1, "start_ns": 5, "end_ns": 9}])
     assert con.execute("FROM step_breakdown").fetchall() == [("j", 0, 1, "idle_unknown", 4)]

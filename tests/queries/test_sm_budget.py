@@ -47,6 +47,15 @@ def test_kernels_that_overlap_each_other_share_the_compute_beside_them(open_job)
     assert budget(con, "name, total_ns, overlapped_ns") == [("nccl", 60, 10), ("other", 60, 30)]
 
 
+def test_compute_counts_for_the_communication_that_it_ran_beside(open_job):
+    # It ends as the second begins, and another one shares 60 with the second and 20 with the first.
+    events = [comm(1, 0, 100), comm(2, 100, 200, name="second")]
+    con = open_job(events=[*events, kernel(3, 0, 100)])
+    assert budget(con, "name, compute_ns") == [("nccl", 100), ("second", 0)]
+    con = open_job(events=[*events, kernel(3, 80, 160)])
+    assert budget(con, "name, compute_ns") == [("nccl", 0), ("second", 80)]
+
+
 def test_channels_stand_in_for_a_grid_that_is_not_known(open_job, part):
     events = [comm(1, 0, 10, grid_blocks=None)]
     con = open_job(events=events, collectives=[part(0, 0, 10, event_id=1, channels=8)])
