@@ -11,7 +11,7 @@ import polars as pl
 from ...ingest.errors import RetimeError
 from ...queries.loader import materialise
 from .. import doors
-from ..plots import COLOURS
+from ..colours import COLOURS
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from .. import doors, units
-from ..terminal import clean, mostly_paired, straggler_sentence
+from .. import units
+from ..terminal import mostly_paired, straggler_sentence
+from . import words
 from .session import Said, Sides
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ def slow(job: Job, by_path: pl.DataFrame, suspects: pl.DataFrame) -> Said:
     """Where the step goes, who holds it up and by what, and what bandwidth could gain."""
     facts = job.show()
     if facts["scope"] == "nothing":
-        return _nothing(job)
-    said = [f"**{_step(facts)}**", _culprit(facts, suspects)]
-    said.append(_most(facts))
+        return words.nothing(job)
+    said = [f"**{words.step(facts)}**", words.culprit(facts, suspects)]
+    said.append(words.most(facts))
     if by_path.height:
         top = by_path.row(0, named=True)
         said.append(
@@ -40,17 +40,17 @@ def slow(job: Job, by_path: pl.DataFrame, suspects: pl.DataFrame) -> Said:
     nexts = ["replay {job} --policy align-arrivals", "notebook {job} --name who-is-late"]
     if share.get("exposed_transfer", 0) > share.get("exposed_wait", 0):
         nexts = ["notebook {job} --name is-it-the-network", "replay {job} --policy scale-fabric"]
-    return _verdict(said, job, [*nexts, "export {job}"])
+    return words.verdict(said, job, [*nexts, "export {job}"])
 
 
 def late(job: Job, trend: pl.DataFrame, causes: pl.DataFrame, proxies: pl.DataFrame) -> Said:
     """Who is late, why, whether it drifts, and how far clocks allow to say so."""
     facts = job.show()
-    said = [_culprit(facts, causes)]
+    said = [words.culprit(facts, causes)]
     if facts["culprit"]:
         # Why has been said; how often and at what cost has not.
         without = {**facts, "culprit": {**facts["culprit"], "why": None}}
-        said.append(plain(straggler_sentence(without)))
+        said.append(words.plain(straggler_sentence(without)))
     found = facts["culprit"] or facts["waited_for"]
     drifting = [
         f"rank {r['rank']} ({r['slope_ms_per_step']:+.3f} ms a step)"
@@ -79,7 +79,7 @@ def late(job: Job, trend: pl.DataFrame, causes: pl.DataFrame, proxies: pl.DataFr
     elif found:
         of_rank = f"replay {{job}} --policy align-arrivals:ranks={found['rank']}"
         nexts = [of_rank, "replay {job} --policy align-arrivals", *nexts]
-    return _verdict(said, job, nexts)
+    return words.verdict(said, job, nexts)
 
 
 def network(
@@ -93,11 +93,11 @@ def network(
     facts = job.show()
     wait, transfer, unsplit = map(_sum, (tax["wait_ms"], tax["transfer_ms"], tax["unsplit_ms"]))
     if not wait + transfer + unsplit:
-        return _verdict(
+        return words.verdict(
             ["**Nothing can be said: no source timed a collective of this job.**"],
             job, ["problems {job}", "tables waits"],
         )  # fmt: skip
-    most = _share(facts, "exposed_transfer") + _share(facts, "exposed_comm_unsplit")
+    most = words.share(facts, "exposed_transfer") + words.share(facts, "exposed_comm_unsplit")
     split = wait + transfer
     if not split:
         head = "It cannot be said: of no collective two ranks were seen on one clock."
@@ -109,12 +109,12 @@ def network(
     else:
         head = f"A little: {units.percent(transfer / split)} of the time in collectives is "
         head += "transfer, but most of that is under compute."
-    said = [f"**{head}**", _most(facts), _culprit(facts, None)]
+    said = [f"**{head}**", words.most(facts), words.culprit(facts, None)]
     known = speeds.drop_nulls("busbw_transfer")
     if known.height:
         r = known.row(0, named=True)
         said.append(
-            f"The largest operation ({_code(r['op'])}, {_code(r['size_class'])}) reaches "
+            f"The largest operation ({words.code(r['op'])}, {words.code(r['size_class'])}) reaches "
             f"{units.rate(r['busbw'])} of bus bandwidth in all, {units.rate(r['busbw_transfer'])} "
             "once everybody is there."
         )
@@ -123,17 +123,19 @@ def network(
     if of_all:
         text = f"{units.counted(slow, 'transfer')} of {units.count(of_all)} took more than twice "
         text += "the usual time"
-        said.append(f"{text}, most on {_code(slow_ones['comm'][0])}." if slow else f"{text}.")
+        said.append(f"{text}, most on {words.code(slow_ones['comm'][0])}." if slow else f"{text}.")
     fabric = ["replay {job} --policy scale-fabric", "notebook {job} --name rails-and-experts"]
     ranks = ["replay {job} --policy align-arrivals", "notebook {job} --name who-is-late"]
-    return _verdict(said, job, ranks if wait > transfer or most < FLOOR else fabric + ranks[:1])
+    return words.verdict(
+        said, job, ranks if wait > transfer or most < FLOOR else fabric + ranks[:1]
+    )
 
 
 def _against_benchmarks(fits: pl.DataFrame) -> list[str]:
     rows = fits.drop_nulls("gbps")
     pairs = rows.filter(kind="job").join(rows.filter(kind="benchmark"), on=("op", "n_ranks"))
     return [
-        f"{_code(r['op'])} over {r['n_ranks']} ranks: {r['gbps']:.4g} GB/s a link in the job, "
+        f"{words.code(r['op'])} over {r['n_ranks']} ranks: {r['gbps']:.4g} GB/s a link in the job, "
         f"{r['gbps_right']:.4g} GB/s in the benchmark."
         for r in pairs.unique(("op", "n_ranks"), maintain_order=True).head(3).iter_rows(named=True)
     ]
@@ -155,7 +157,7 @@ def rails_and_experts(
         said.append(
             f"**Rails ({sources}): the busiest carries {mean:.3g} times the mean**; the most "
             f"uneven window is step {worst['step']}, {worst['max_over_mean'] or 0:.3g} times"
-            + (f", rail {_code(worst['busiest'])}." if worst["busiest"] is not None else ".")
+            + (f", rail {words.code(worst['busiest'])}." if worst["busiest"] is not None else ".")
         )
         nexts = ["replay {job} --policy rail-balance", *nexts]
     elif job.show()["hosts"] == 1:
@@ -166,7 +168,7 @@ def rails_and_experts(
         n = int(_sum(left_out["operations"]))
         said.append(
             f"{units.counted(n, 'operation')} could not be placed on a rail, most because of: "
-            f"{plain(left_out['reason'][0])}."
+            f"{words.plain(left_out['reason'][0])}."
         )
     if layers.height:
         by = "by_rank" if layers["by_rank"].null_count() < layers.height else "by_expert"
@@ -174,8 +176,8 @@ def rails_and_experts(
         thing = "rank of experts" if by == "by_rank" else "expert"
         said.append(
             f"**Experts: layer {worst['layer']} is the most uneven; its busiest {thing} gets "
-            f"{worst[by] or 0:.3g} times the mean** (source {_code(worst['source'])}, median over "
-            f"steps; over all layers {layers[by].median():.3g})."
+            f"{worst[by] or 0:.3g} times the mean** (source {words.code(worst['source'])}, "
+            f"median over steps; over all layers {layers[by].median():.3g})."
         )
         nexts = ["replay {job} --policy expert-placement", *nexts]
     else:
@@ -187,7 +189,7 @@ def rails_and_experts(
             f"Uneven experts explain {100 * best['r2']:.0f} % of the variance of uneven rails in "
             f"layer {best['layer']} over {best['steps']} steps (rails {best['rail_source']})."
         )
-    return _verdict(said, job, nexts)
+    return words.verdict(said, job, nexts)
 
 
 def changed(
@@ -195,7 +197,7 @@ def changed(
 ) -> Said:
     """By how much the step changed, which parts explain it, and what a replay had said."""
     if change is None:
-        return _verdict(
+        return words.verdict(
             ["**There is nothing to compare:** give a job before, or a job of two steps and more."],
             sides.after, ["jobs", "notebook {job} --name before-and-after --against BEFORE"],
         )  # fmt: skip
@@ -209,31 +211,31 @@ def changed(
         f"({units.percent(abs(change['change_share'] or 0))}), {sure}.**"
     ]
     lines = [
-        f"* {_code(r['group'])}: {r['change_ns'] / 1e6:+.3f} ms"
+        f"* {words.code(r['group'])}: {r['change_ns'] / 1e6:+.3f} ms"
         + (" (more than chance)" if r["significant"] else "")
         for r in change["groups"][:3]
     ]
     lines += [
-        f"* {_code(r['what'])} ({r['group']}): {r['change_ns'] / 1e6:+.3f} ms"
+        f"* {words.code(r['what'])} ({r['group']}): {r['change_ns'] / 1e6:+.3f} ms"
         for r in change["parts"][:3]
     ]
     said.append("\n".join(["The largest changes, by kind of time and by part:", "", *lines]))
-    said += [f"{plain(r[0].upper() + r[1:])}." for r in change["remarks"]]
+    said += [f"{words.plain(r[0].upper() + r[1:])}." for r in change["remarks"]]
     of_what = "the job before" if sides.before is not sides.after else "all steps of the job"
     for r in foreseen.iter_rows(named=True):
         said.append(
-            f"A replay of {of_what} under {_code(policy)} gives {r['replayed_ms']:.4g} ms "
+            f"A replay of {of_what} under {words.code(policy)} gives {r['replayed_ms']:.4g} ms "
             f"({r['low_ms']:.4g} to {r['high_ms']:.4g}), measured {r['measured_before_ms']:.4g} ms;"
             f" measured after: {b / 1e6:.4g} ms."
         )
     if not foreseen.height:
-        said.append(f"The job before cannot be re-timed under {_code(policy)}.")
+        said.append(f"The job before cannot be re-timed under {words.code(policy)}.")
     nexts = (
         [f"diff {{job}} {{job}} --steps-a {sides.steps_before} --steps-b {sides.steps_after}"]
         if sides.before is sides.after
         else [f"diff {shlex.quote(sides.before.id)} {{job}}"]
     )
-    return _verdict(said, sides.after, [*nexts, "notebook {job} --name why-is-this-step-slow"])
+    return words.verdict(said, sides.after, [*nexts, "notebook {job} --name why-is-this-step-slow"])
 
 
 def fleet(hosts: pl.DataFrame, weeks: pl.DataFrame, kernels: pl.DataFrame) -> Said:
@@ -241,7 +243,7 @@ def fleet(hosts: pl.DataFrame, weeks: pl.DataFrame, kernels: pl.DataFrame) -> Sa
     compared = hosts.filter(pl.col("compared") > 0)
     odd = compared.filter(pl.col("p_any") < ODD)
     said = [
-        f"**{_code(r['host'])} is late again and again: the latest of {r['latest']} of "
+        f"**{words.code(r['host'])} is late again and again: the latest of {r['latest']} of "
         f"{r['compared']} jobs** (equal hosts: {r['expected']:.1f}; by chance p = "
         f"{r['p_any']:.2g}), {r['wait_caused_ms']:.4g} ms of others' wait."
         for r in odd.head(5).iter_rows(named=True)
@@ -252,14 +254,14 @@ def fleet(hosts: pl.DataFrame, weeks: pl.DataFrame, kernels: pl.DataFrame) -> Sa
         top = compared.row(0, named=True)
         said.append(
             f"**No host is late more often than chance has it**; the nearest is "
-            f"{_code(top['host'])}, the latest of {top['latest']} of {top['compared']} jobs."
+            f"{words.code(top['host'])}, the latest of {top['latest']} of {top['compared']} jobs."
         )
     newest = weeks.filter(pl.col("week") == pl.col("week").max())
     below = newest.filter(
         (pl.col("gbps") < pl.col("earlier_lowest")) & (pl.col("change_percent") < -5)
     )
     said += [
-        f"**In the week of {r['week']} {_code(r['op'])} of {_code(r['size_class'])} over "
+        f"**In the week of {r['week']} {words.code(r['op'])} of {words.code(r['size_class'])} over "
         f"{r['n_ranks']} ranks is {-r['change_percent']:.0f} % slower than before**: "
         f"{r['gbps']:.4g} GB/s, earlier {r['earlier']:.4g}, never below "
         f"{r['earlier_lowest']:.4g}."
@@ -273,71 +275,11 @@ def fleet(hosts: pl.DataFrame, weeks: pl.DataFrame, kernels: pl.DataFrame) -> Sa
         said.append("Fabric: nothing in the last week is below its earlier range.")
     often = kernels.filter(pl.col("p_value") < ODD)
     said += [
-        f"{_code(r['host'])} runs {_code(r['name'])} {100 * (r['ratio'] - 1):.0f} % slower than "
-        f"the others, the slowest in {r['jobs_slowest']} of {r['jobs']} jobs."
+        f"{words.code(r['host'])} runs {words.code(r['name'])} {100 * (r['ratio'] - 1):.0f} % "
+        f"slower than the others, the slowest in {r['jobs_slowest']} of {r['jobs']} jobs."
         for r in often.head(3).iter_rows(named=True)
     ]
-    return _verdict(said, None, ["fleet", "fleet --by fabric", "fleet --by kernels"])
-
-
-def _step(facts: Mapping[str, Any]) -> str:
-    whole = "A step" if facts["scope"] == "step" else "A rank's trace"
-    words = {
-        "compute": "compute",
-        "wait": "exposed wait",
-        "transfer": "exposed transfer",
-        "unsplit": "communication not split",
-        "memcpy": "exposed copies",
-        "idle": "idle",
-    }
-    total = facts["step_ns"]
-    parts = [
-        f"{words[g]} {units.percent(facts[f'{g}_ns'] / total)}" for g in words if facts[f"{g}_ns"]
-    ]
-    return f"{whole} takes {units.time(total)} (mean over ranks): {', '.join(parts)}."
-
-
-def _culprit(facts: Mapping[str, Any], suspects: pl.DataFrame | None) -> str:
-    """`**Rank 1: late launches, 7.54 ms a step.** …`, with what its replay says."""
-    found = facts["culprit"]
-    if found is None:
-        return f"No rank stands out. {plain(straggler_sentence(facts))}"
-    rank, why = found["rank"], found["why"]
-    cause = (why or {}).get("cause")
-    if why is None or cause is None:
-        return f"**The others wait for rank {rank}**, and nothing in the traces says why."
-    cost, each = units.time(why["cause_ns"]), "step" if facts["scope"] == "step" else "trace"
-    what = cause.replace("_", " ")
-    head = f"**Rank {rank}: {what}, {cost} a {each}.** Rank {rank} {plain(why['words'])}."
-    own = (
-        None if suspects is None else suspects.filter(pl.col("rank") == rank).drop_nulls("gain_ms")
-    )
-    if own is None or not own.height:
-        return head
-    r = own.row(0, named=True)
-    return (
-        f"{head} Re-timed with this rank alone at the median, a step would end "
-        f"{r['gain_ms']:.3g} ms earlier ({r['gain_low_ms']:.3g} to {r['gain_high_ms']:.3g})."
-    )
-
-
-def _most(facts: Mapping[str, Any]) -> str:
-    moved = _share(facts, "exposed_transfer")
-    unsplit = _share(facts, "exposed_comm_unsplit")
-    total = facts["step_ns"]
-    step = "step" if facts["scope"] == "step" else "trace"
-    text = (
-        f"Bandwidth could touch at most {units.percent(moved + unsplit)} of the {step} "
-        f"({units.time((moved + unsplit) * total)}): its exposed "
-    )
-    if not unsplit:
-        return text + "transfer."
-    part = f"{units.time(unsplit * total)} of it" if moved else "it"
-    return text + f"communication; nothing says how much of {part} is waiting."
-
-
-def _share(facts: Mapping[str, Any], name: str) -> float:
-    return sum(r["share"] for r in facts["classes"] if r["class"] == name)
+    return words.verdict(said, None, ["fleet", "fleet --by fabric", "fleet --by kernels"])
 
 
 def _sum(column: pl.Series) -> float:
@@ -351,37 +293,3 @@ def _exceeds(slope: float | None, error: float | None) -> bool:
 def _some(texts: Sequence[str], most: int = 6) -> str:
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more
-
-
-def _nothing(job: Job) -> Said:
-    return _verdict(
-        ["**Nothing can be split: the job has no work with times.** It may hold topology, routing "
-         "or a hang; `retime show` says what, and the README which files give times."],
-        job, ["show {job}", "problems {job}"],
-    )  # fmt: skip
-
-
-def _verdict(said: Sequence[str], job: Job | None, commands: Sequence[str]) -> Said:
-    """The sentences, and the commands to go on with; `{job}` in these is the job's id.
-
-    Policies that the catalogue does not hold are left out.
-    """
-    have = {p["name"] for p in doors.policies()}
-    commands = [c for c in commands if set(re.findall(r"--policy ([\w-]+)", c)) <= have]
-    where, id = "", ""
-    if job is not None:
-        id = shlex.quote(job.id)
-        where = f" --warehouse {shlex.quote(job.warehouse.url)}"
-    lines = [f"retime {c.replace('{job}', id)}{where if '{job}' in c else ''}" for c in commands]
-    block = "\n".join(clean(line) for line in lines)
-    return Said("\n\n".join([*filter(None, said), "What next:", f"```sh\n{block}\n```"]))
-
-
-def plain(text: str) -> str:
-    """Text from a trace as Markdown that means just that text."""
-    return re.sub(r"[^\w\s.,:;%/=()'-]|_", lambda m: f"&#{ord(m[0])};", clean(text))
-
-
-def _code(text: object) -> str:
-    shown = clean(str(text)).replace("`", "'")
-    return f"`{shown[:80]}…`" if len(shown) > 80 else f"`{shown}`"

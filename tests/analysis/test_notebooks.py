@@ -381,10 +381,10 @@ def test_the_page_escapes_names_of_traces_and_shows_errors() -> None:
     hostile = "</pre><script>alert(1)</script>`**x**\x1b[31m"
     shown = page.run(
         [
-            Cell("python", "import polars as pl\nfrom retime.analysis.notebooks import verdicts\n"
+            Cell("python", "import polars as pl\nfrom retime.analysis.notebooks import words\n"
                  f"from retime.analysis.notebooks.session import say\nh = {hostile!r}"),
             Cell("python", "pl.DataFrame({h: [h]})"),
-            Cell("python", "say('Rank 1 ' + verdicts.plain(h) + ' and ' + verdicts._code(h))"),
+            Cell("python", "say('Rank 1 ' + words.plain(h) + ' and ' + words.code(h))"),
             Cell("python", "raise ValueError(h)"),
             Cell("sql", "SELECT 1", "a"),
         ]

@@ -1,0 +1,116 @@
+"""The sentences of verdicts: what a job says of itself, and text from traces made harmless."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from .. import doors, units
+from ..terminal import clean, straggler_sentence
+from .session import Said
+
+if TYPE_CHECKING:
+    from ..doors import Job
+
+
+def step(facts: Mapping[str, Any]) -> str:
+    """The length of a step and what it goes to, from `Job.show()`."""
+    whole = "A step" if facts["scope"] == "step" else "A rank's trace"
+    words = {
+        "compute": "compute",
+        "wait": "exposed wait",
+        "transfer": "exposed transfer",
+        "unsplit": "communication not split",
+        "memcpy": "exposed copies",
+        "idle": "idle",
+    }
+    total = facts["step_ns"]
+    parts = [
+        f"{words[g]} {units.percent(facts[f'{g}_ns'] / total)}" for g in words if facts[f"{g}_ns"]
+    ]
+    return f"{whole} takes {units.time(total)} (mean over ranks): {', '.join(parts)}."
+
+
+def culprit(facts: Mapping[str, Any], suspects: pl.DataFrame | None) -> str:
+    """`**Rank 1: late launches, 7.54 ms a step.** …`, with what its replay says."""
+    found = facts["culprit"]
+    if found is None:
+        return f"No rank stands out. {plain(straggler_sentence(facts))}"
+    rank, why = found["rank"], found["why"]
+    cause = (why or {}).get("cause")
+    if why is None or cause is None:
+        return f"**The others wait for rank {rank}**, and nothing in the traces says why."
+    cost, each = units.time(why["cause_ns"]), "step" if facts["scope"] == "step" else "trace"
+    what = cause.replace("_", " ")
+    head = f"**Rank {rank}: {what}, {cost} a {each}.** Rank {rank} {plain(why['words'])}."
+    own = (
+        None if suspects is None else suspects.filter(pl.col("rank") == rank).drop_nulls("gain_ms")
+    )
+    if own is None or not own.height:
+        return head
+    r = own.row(0, named=True)
+    return (
+        f"{head} Re-timed with this rank alone at the median, a step would end "
+        f"{r['gain_ms']:.3g} ms earlier ({r['gain_low_ms']:.3g} to {r['gain_high_ms']:.3g})."
+    )
+
+
+def most(facts: Mapping[str, Any]) -> str:
+    """The most that bandwidth could gain: all exposed communication that may be transfer."""
+    moved = share(facts, "exposed_transfer")
+    unsplit = share(facts, "exposed_comm_unsplit")
+    total = facts["step_ns"]
+    step = "step" if facts["scope"] == "step" else "trace"
+    text = (
+        f"Bandwidth could touch at most {units.percent(moved + unsplit)} of the {step} "
+        f"({units.time((moved + unsplit) * total)}): its exposed "
+    )
+    if not unsplit:
+        return text + "transfer."
+    part = f"{units.time(unsplit * total)} of it" if moved else "it"
+    return text + f"communication; nothing says how much of {part} is waiting."
+
+
+def share(facts: Mapping[str, Any], name: str) -> float:
+    """The share of a step, 0 to 1, that is of a class."""
+    return sum(r["share"] for r in facts["classes"] if r["class"] == name)
+
+
+def nothing(job: Job) -> Said:
+    """The verdict on a job whose sources time nothing."""
+    return verdict(
+        ["**Nothing can be split: the job has no work with times.** It may hold topology, routing "
+         "or a hang; `retime show` says what, and the README which files give times."],
+        job, ["show {job}", "problems {job}"],
+    )  # fmt: skip
+
+
+def verdict(said: Sequence[str], job: Job | None, commands: Sequence[str]) -> Said:
+    """The sentences, and the commands to go on with; `{job}` in these is the job's id.
+
+    Policies that the catalogue does not hold are left out.
+    """
+    have = {p["name"] for p in doors.policies()}
+    commands = [c for c in commands if set(re.findall(r"--policy ([\w-]+)", c)) <= have]
+    where, id = "", ""
+    if job is not None:
+        id = shlex.quote(job.id)
+        where = f" --warehouse {shlex.quote(job.warehouse.url)}"
+    lines = [f"retime {c.replace('{job}', id)}{where if '{job}' in c else ''}" for c in commands]
+    block = "\n".join(clean(line) for line in lines)
+    return Said("\n\n".join([*filter(None, said), "What next:", f"```sh\n{block}\n```"]))
+
+
+def plain(text: str) -> str:
+    """Text from a trace as Markdown that means just that text."""
+    return re.sub(r"[^\w\s.,:;%/=()'-]|_", lambda m: f"&#{ord(m[0])};", clean(text))
+
+
+def code(text: object) -> str:
+    """A name as Markdown's code, cut where it is long."""
+    shown = clean(str(text)).replace("`", "'")
+    return f"`{shown[:80]}…`" if len(shown) > 80 else f"`{shown}`"
