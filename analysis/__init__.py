@@ -1,1 +1,1 @@
-"""What a person looks at: frames, plots, the report."""
+"""What a person looks at: frames, pages, notebooks, comparisons, exports."""

@@ -46,10 +46,15 @@ print(json.dumps({"rows": rows, "seconds": done - t, "open_s": opened - t, "cpu_
 
 
 def public_views() -> list[str]:
-    """Names of the views that the manual lists."""
+    """Names of the views that the manual lists, and of the tables that a replay gives.
+
+    Of these the first replays the job, if nothing is kept of it, and the others read what it kept.
+    """
+    from retime.ingest.schema import TABLES
     from retime.queries.manual import dictionary
 
-    return [e.name for e in dictionary() if e.kind == "view"]
+    computed = [t.name for t in TABLES.values() if t.computed]
+    return [*computed, *(e.name for e in dictionary() if e.kind == "view")]
 
 
 def measure(folder: Path, view: str, runs: int) -> dict[str, Any]:

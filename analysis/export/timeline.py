@@ -43,12 +43,8 @@ def write(
     parts = arrows.with_releasers(rows.parts())
     replays = scenarios(job.snapshot, policies, chosen.steps)
     with TraceFile(path, shift_ns=_shift(rows, parts)) as file:
-        if (
-            len(rows.ranks)
-            and (rows.ranks["clock"].cast(pl.String).fill_null("host") == "host").all()
-        ):
-            first = rows.ranks["start_ns"].min()
-            file.epoch(int(first) if isinstance(first, int) else 0)  # type: ignore[call-overload]
+        if (first := _epoch(rows.ranks)) is not None:
+            file.epoch(first)
         processes = {
             rank: file.process(rank, *_of_rank(rank, host, error, same), place)
             for place, (rank, host, error, same) in enumerate(

@@ -183,7 +183,7 @@ def _theme() -> alt.theme.ThemeConfig:
         "config": {
             "background": "transparent",
             "view": {"stroke": None, "continuousWidth": 620, "continuousHeight": 260,
-                     "discreteWidth": {"step": 26}, "discreteHeight": {"step": 18}},
+                     "discreteWidth": 620, "discreteHeight": {"step": 18}},
             "axis": {**text, "titleFontWeight": "normal", "gridColor": GREY, "gridOpacity": 0.25,
                      "domainColor": GREY, "tickColor": GREY},
             "header": text,
