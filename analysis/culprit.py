@@ -25,7 +25,12 @@ TRIED = 3
 """Ranks that the others wait for most, of which a replay picks one."""
 
 
-def find(job: Job, facts: Mapping[str, Any], base: Baseline | None = None) -> dict[str, Any] | None:
+def find(
+    job: Job,
+    facts: Mapping[str, Any],
+    base: Baseline | None = None,
+    tried: dict[str, dict[str, Any]] | None = None,
+) -> dict[str, Any] | None:
     """The rank that a headline names, from `frames.headline`; None where nobody can tell.
 
     `by` says how it was found. "stragglers": recorded operations, and jobs that mostly wait at
@@ -33,7 +38,7 @@ def find(job: Job, facts: Mapping[str, Any], base: Baseline | None = None) -> di
     `share` is M_W of `replay.stragglers` and `ranks` the ranks that it is of. "arrivals": the
     rank that the others wait for at the greatest cost. "replay", with the unchanged replay as
     `base`: of the three that cost most the one whose arrival in time gains most, `gain_pct` of a
-    step. `why` is `reason` of it.
+    step. `why` is `reason` of it. Estimates that were made go into `tried`, by policy.
     """
     last = facts.get("waited_for")
     if facts.get("framework") == "recorded" or mostly_paired(facts):
@@ -49,24 +54,31 @@ def find(job: Job, facts: Mapping[str, Any], base: Baseline | None = None) -> di
         return None
     else:
         found = {"rank": last["rank"], "by": "arrivals"}
-        gains = {} if base is None else _gains(base, frames.waited_for(job.con))
+        gains = (
+            {}
+            if base is None
+            else _gains(base, frames.waited_for(job.con), {} if tried is None else tried)
+        )
         if gains and max(gains.values()) > 0:
             best = max(gains, key=gains.__getitem__)
             found = {"rank": best, "by": "replay", "gain_pct": gains[best]}
     return {**found, "why": reason(job.con, found["rank"])}
 
 
-def _gains(base: Baseline, last: pl.DataFrame) -> dict[int, float]:
+def _gains(
+    base: Baseline, last: pl.DataFrame, tried: dict[str, dict[str, Any]]
+) -> dict[int, float]:
     """Percent of a step that each rank's arrival in time gains, the costliest rank first."""
     from ..replay import run
 
     gains = {}
     for rank in last["rank"].head(TRIED).to_list():
+        spec = f"align-arrivals:ranks={rank}"
         try:
-            tried = run.estimate(base, run.plan([f"align-arrivals:ranks={rank}"])[0])
+            tried[spec] = run.estimate(base, run.plan([spec])[0])
         except RetimeError:
             continue
-        gains[rank] = tried["gain_pct"]
+        gains[rank] = tried[spec]["gain_pct"]
     return gains
 
 

@@ -477,6 +477,8 @@ class Job:
 
         if not self._kept:
             materialise(self.con)
+            # The reason of a culprit is asked of each, and so are all of them by a report.
+            materialise(self.con, "late_ranks", "_explained")
             self._kept = True
         facts = {
             **frames.facts(self.con),

@@ -44,13 +44,17 @@ def unchanged(job: Job) -> Baseline | str:
         return str(e)
 
 
-def estimates(base: Baseline | str, tries: list[tuple[str, str]]) -> dict[str, Any]:
+def estimates(
+    base: Baseline | str,
+    tries: list[tuple[str, str]],
+    tried: Mapping[str, Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
     """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `critical_path`) and `rows`.
 
     `lead` names the policies about lateness, which a headline quotes. A row has the policy as
     typed, `words`, and either the entry of the replay or `error`, the sentence that says why there
     is none. Where the job cannot be replayed at all (`base` says why), `error` is that and the
-    baseline is absent.
+    baseline is absent. What stands in `tried` (`culprit.find`) is not replayed again.
     """
     from ..replay import run
 
@@ -70,7 +74,8 @@ def estimates(base: Baseline | str, tries: list[tuple[str, str]]) -> dict[str, A
     for spec, words in tries:
         row = {"policy": spec, "words": words, "error": None}
         try:
-            row |= run.estimate(base, run.plan([spec])[0])
+            known = (tried or {}).get(spec)
+            row |= run.estimate(base, run.plan([spec])[0]) if known is None else known
         except RetimeError as e:
             row["error"] = str(e)
         out["rows"].append(row)

@@ -135,7 +135,8 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
             raise UsageError(f"job {job.job!r} has no step {step}; it has {_range(steps)}")
         only = steps == step
         steps, replayed, measured = steps[only], replayed[only], measured[only]
-    job = changed(job, facts={**job.facts, "measured": graph})
+    if job.facts.get("measured") is not graph:
+        job = changed(job, facts={**job.facts, "measured": graph})
     spent = timing.communication(graph, start, end, steps)
     path = critical.critical_path(graph, start, end, steps)
     return Baseline(job, steps, measured, replayed, spent, path, step)

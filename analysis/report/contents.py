@@ -11,8 +11,8 @@ from . import bandwidth, contention, experts, rails, stragglers, stretches, time
 if TYPE_CHECKING:
     from ..doors import Job
 
-SHARED = ("overlap", "late_ranks", "rail_load", "rail_imbalance", "expert_load", "expert_imbalance")
-"""Views that panels and other views ask for, and that take a while."""
+SHARED = ("overlap", "rail_load", "rail_imbalance", "expert_load", "expert_imbalance")
+"""Views that panels and other views ask for, and that take a while; `Job.show` keeps others."""
 
 
 def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
@@ -24,10 +24,11 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     dims = frames.waits_by_dim_and_op(con)
     ops = {op for op in dims["op"].to_list() if op}
     base: Any = "it was not tried"
+    tried: dict[str, Any] = {}
     if estimates and facts["steps"]:
         base = whatif.unchanged(job)
         if not isinstance(base, str):
-            facts["culprit"] = culprit.find(job, facts, base)
+            facts["culprit"] = culprit.find(job, facts, base, tried)
     tries = whatif.candidates(facts, ops) if estimates and facts["steps"] else []
     recorded = estimates and facts["framework"] == "recorded" and facts["steps"]
     return {
@@ -44,6 +45,6 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "rails": rails.gather(con),
         "experts": experts.gather(con),
         "contention": contention.gather(con),
-        "whatif": whatif.estimates(base, tries),
+        "whatif": whatif.estimates(base, tries, tried),
         "problems": frames.problem_kinds(con).to_dicts(),
     }

@@ -47,8 +47,10 @@ def gather(con: DuckDBPyConnection) -> dict[str, Any]:
     by_step = stretches.steps(con)
     kept, left_out = _kept(con, ranks)
     out = []
-    for step, words in stretches.chosen(by_step):
-        found = _step(con, step, kept)
+    chosen = stretches.chosen(by_step)
+    rows = stretches.stretches(con, [step for step, _ in chosen])
+    for step, words in chosen:
+        found = _step(con, step, rows[step], kept)
         if found is None:
             continue
         mean = (
@@ -81,10 +83,10 @@ def _kept(con: DuckDBPyConnection, ranks: pl.DataFrame) -> tuple[pl.DataFrame, i
     return ranks.filter(pl.col("rank").is_in(keep)), left_out
 
 
-def _step(con: DuckDBPyConnection, step: int | None, ranks: pl.DataFrame) -> dict[str, Any] | None:
-    rows = stretches.stretches(con, step).join(
-        ranks.select("rank", "clock"), on="rank", maintain_order="left"
-    )
+def _step(
+    con: DuckDBPyConnection, step: int | None, rows: pl.DataFrame, ranks: pl.DataFrame
+) -> dict[str, Any] | None:
+    rows = rows.join(ranks.select("rank", "clock"), on="rank", maintain_order="left")
     if rows.is_empty():
         return None
     # Clocks that cannot be compared each begin at their own zero.

@@ -37,7 +37,7 @@ def runs(*rows: tuple[int, int, int, int]) -> pl.DataFrame:
 def test_stretches_of_a_step_are_those_of_its_breakdown(
     small_job: duckdb.DuckDBPyConnection,
 ) -> None:
-    found = stretches.stretches(small_job, 5)
+    found = stretches.stretches(small_job, [5])[5]
     assert found.rows() == [
         (0, 0, 400, 1),
         (0, 400, 700, 3),
