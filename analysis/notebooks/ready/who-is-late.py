@@ -128,7 +128,7 @@ def _(alt, drawn, pl, trend):
             x=alt.X("step:O", title="step"),
             y=alt.Y("lateness_ms:Q", title="ms behind the median rank"),
             color=alt.Color("rank:N", title="rank"),
-            strokeDash=alt.StrokeDash("rank:N", legend=None),
+            strokeDash=alt.StrokeDash("rank:N", title="rank"),
             tooltip=["rank:N", "step:O", "lateness_ms:Q", "slope_ms_per_step:Q", "slope_error_ms:Q"],
         ),
         "No steps in which arrivals could be compared.",
