@@ -2,9 +2,10 @@
 -- requires: clocks, sizes, waits, collective_instances
 
 -- Messages in a row of an operation on n ranks: how often alpha is paid. With _hockney_volume this
--- is the table of replay/models.py (a test holds the two together) and, beyond it, what NCCL does
--- for the operations that have no row there: broadcast and reduce pass chunks round a ring,
--- all_to_all, gather and scatter send to one peer after another. Null where there is no form.
+-- is the table of replay/models.py (a test holds the two together, but for the bytes of a tree)
+-- and, beyond it, what NCCL does for the operations that have no row there: broadcast and reduce
+-- pass chunks round a ring, all_to_all, gather and scatter send to one peer after another. Null
+-- where there is no form.
 CREATE MACRO _hockney_messages(op, algorithm, n) AS CASE
     WHEN n < 2 THEN NULL
     WHEN op = 'all_reduce' AND algorithm = 'ring' THEN 2.0 * (n - 1)
@@ -15,11 +16,16 @@ CREATE MACRO _hockney_messages(op, algorithm, n) AS CASE
     WHEN op IN ('send', 'recv', 'send_recv') AND algorithm = 'direct' THEN 1.0
 END;
 
--- Bytes over the busiest link for each byte of the operation's size. Outside trees that is macro
+-- What a rank sends over its link, in sizes of the operation. Outside trees that is macro
 -- busbw_factor: the bandwidth of the fit is the bus bandwidth that ever larger messages approach.
+-- A recorded tree is NCCL's, which is cut into chunks that follow each other: its levels work at
+-- once, so depth costs messages and no bytes. Of its two trees each takes half the data, and a rank
+-- within one is a leaf of the other: it sends 3/2 and 1/2 of the size. NCCL's own cost model has
+-- the same 2 (of its bandwidth a tree gives half). The textbook tree of replay/models.py sends the
+-- whole vector on at each level: 2 ceil(log2 n).
 CREATE MACRO _hockney_volume(op, algorithm, n) AS CASE
     WHEN _hockney_messages(op, algorithm, n) IS NULL THEN NULL
-    WHEN algorithm = 'tree' THEN 2.0 * ceil(log2(n))
+    WHEN algorithm = 'tree' THEN 2.0
     ELSE busbw_factor(op, n)
 END;
 
@@ -88,12 +94,28 @@ CREATE MACRO _line_read(s, l, e, p, q) AS CASE WHEN l.a >= 0 THEN {
         _left_over(s, 0.0, s.xy / s.xx) / (s.k - 1) * s.xx))
 } END;
 
+-- What is told of every line: of a benchmark's as of a job's.
+CREATE MACRO _line_told(s, l, e, n_ranks, p, q) AS {
+    'alpha_ns': CASE WHEN _line_caveat(s, l, e, n_ranks, p) IS NULL
+        THEN _line_read(s, l, e, p, q).alpha_ns END,
+    'alpha_error_ns': CASE WHEN _line_caveat(s, l, e, n_ranks, p) IS NULL
+        THEN _line_read(s, l, e, p, q).alpha_error_ns END,
+    'bandwidth_bytes_per_s': CASE WHEN _line_caveat(s, l, e, n_ranks, p) IS NULL
+        THEN _line_read(s, l, e, p, q).bandwidth::BIGINT END,
+    'bandwidth_error_bytes_per_s': CASE WHEN _line_caveat(s, l, e, n_ranks, p) IS NULL
+        THEN _line_read(s, l, e, p, q).bandwidth_error::BIGINT END,
+    'r2': CASE WHEN s.k >= 3 THEN e.r2 END,
+    'fixed_ns': CASE WHEN s.k >= 3 THEN round(l.a, 3) END,
+    'ns_per_byte': CASE WHEN s.k >= 3 THEN l.b END,
+    'caveat': _line_caveat(s, l, e, n_ranks, p)
+};
+
 -- An operation of a communicator under one algorithm, fitted as T = p alpha + q S/B + tau: T is
 -- what the median rank spends in a collective of size S (macro message_bytes), tau its wait, the
--- rest transfer. p and q follow from operation, algorithm and ranks (the table of
--- `replay/models.py`; for a ring all-reduce 2(n-1) and 2(n-1)/n). The line is fitted to transfer
--- alone, so that waits do not bend it: the median transfer at each size is one point, and the sum
--- of squared relative errors is least. Collectives count whose ranks were all seen, on comparable
+-- rest transfer. p and q follow from operation, algorithm and ranks: for a ring all-reduce 2(n-1)
+-- and 2(n-1)/n, for a tree 2 ceil(log2 n) and 2. The line is fitted to transfer alone, so that
+-- waits do not bend it: the median transfer at each size is one point, and the sum of squared
+-- relative errors is least. Collectives count whose ranks were all seen, on comparable
 -- clocks, and that share no kernel with others. Where alpha and bandwidth are null, `caveat` says
 -- why; tau needs no sizes and stands also then.
 CREATE VIEW hockney_fit (
@@ -189,23 +211,17 @@ WITH parts AS (
         *,
         _hockney_messages(op, algorithm, n_ranks) AS p,
         _hockney_volume(op, algorithm, n_ranks) AS q,
-        _line_caveat(s, l, e, n_ranks, p) AS caveat,
-        CASE WHEN caveat IS NULL THEN _line_read(s, l, e, p, q) END AS fit
+        _line_told(s, l, e, n_ranks, p, q) AS told
     FROM lines
 )
 SELECT
     j.job, j.comm, j.dim, j.op, j.n_ranks, j.algorithm,
     CASE WHEN j.recorded IS NULL THEN 'assumed' ELSE 'recorded' END AS how,
-    j.fit.alpha_ns AS alpha_ns,
-    j.fit.alpha_error_ns AS alpha_error_ns,
-    j.fit.bandwidth::BIGINT AS bandwidth_bytes_per_s,
-    j.fit.bandwidth_error::BIGINT AS bandwidth_error_bytes_per_s,
+    j.told.alpha_ns, j.told.alpha_error_ns,
+    j.told.bandwidth_bytes_per_s, j.told.bandwidth_error_bytes_per_s,
     t.tau_ns, t.tau_spread_ns,
     j.n, j.s.k AS n_sizes, j.s.low AS min_bytes, j.s.high AS max_bytes,
-    CASE WHEN j.s.k >= 3 THEN j.e.r2 END AS r2,
-    CASE WHEN j.s.k >= 3 THEN round(j.l.a, 3) END AS fixed_ns,
-    CASE WHEN j.s.k >= 3 THEN j.l.b END AS ns_per_byte,
-    j.caveat
+    j.told.r2, j.told.fixed_ns, j.told.ns_per_byte, j.told.caveat
 FROM judged j
 JOIN taus t
     ON t.job = j.job AND t.comm IS NOT DISTINCT FROM j.comm AND t.op = j.op
@@ -293,20 +309,15 @@ WITH points AS (
         *,
         _hockney_messages(op, algorithm, n_ranks) AS p,
         _hockney_volume(op, algorithm, n_ranks) AS q,
-        _line_caveat(s, l, e, n_ranks, p) AS caveat,
-        CASE WHEN caveat IS NULL THEN _line_read(s, l, e, p, q) END AS fit
+        _line_told(s, l, e, n_ranks, p, q) AS told
     FROM lines
 )
 SELECT
     job, op, n_ranks, n_hosts, dtype, redop, in_place, algorithm, proto, channels,
     CASE WHEN recorded IS NULL THEN 'assumed' ELSE 'recorded' END AS how,
-    fit.alpha_ns AS alpha_ns,
-    fit.alpha_error_ns AS alpha_error_ns,
-    fit.bandwidth::BIGINT AS bandwidth_bytes_per_s,
-    fit.bandwidth_error::BIGINT AS bandwidth_error_bytes_per_s,
+    told.alpha_ns, told.alpha_error_ns,
+    told.bandwidth_bytes_per_s, told.bandwidth_error_bytes_per_s,
     n, s.k AS n_sizes, s.low AS min_bytes, s.high AS max_bytes,
-    CASE WHEN s.k >= 3 THEN e.r2 END AS r2,
-    CASE WHEN s.k >= 3 THEN round(l.a, 3) END AS fixed_ns,
-    CASE WHEN s.k >= 3 THEN l.b END AS ns_per_byte,
-    library, device_name, tool, caveat
+    told.r2, told.fixed_ns, told.ns_per_byte,
+    library, device_name, tool, told.caveat
 FROM judged;

@@ -17,14 +17,15 @@ from ..ingest.errors import UsageError
 
 
 class Form(NamedTuple):
-    """An algorithm of one operation: messages in a row, and bytes over a link a byte of size."""
+    """An algorithm of one operation: messages in a row, and their bytes a byte of size."""
 
     op: str
     algo: str
     messages: Callable[[int], float]
     """n -> how often alpha is paid."""
     volume: Callable[[int], float]
-    """n -> bytes through the busiest link, in sizes of the operation."""
+    """n -> bytes of those messages together, in sizes of the operation: what is sent one after
+    another. In a tree each level sends on the whole vector only when it has it."""
     meaning: str
 
 
