@@ -16,8 +16,10 @@ CREATE MACRO _nic_counter(name) AS CASE
 END;
 
 -- A NIC of a host, as something names it: the NICs that a log or a topology lists, else those of
--- the links that a log tells, and besides what measured transfers name. `place` is its place among
--- its host's by name (the number at its end as a number); its rail where nothing says another. A
+-- the links that a log tells, and besides what is counted at NICs (level 3) and what a rank's own
+-- traffic names (level 4). `place` is its place among its host's by name (the number at its end as
+-- a number); its rail where nothing says another. Level 4 is one rank's: it says nothing of the
+-- other ranks, comes after the others, does not count in `n_nics`, and has only a recorded rail. A
 -- NIC that is known by its number alone (ib0) is the one in that place, where the names are known.
 CREATE VIEW _nics AS
 WITH said AS (
@@ -25,9 +27,12 @@ WITH said AS (
     FROM topology
     WHERE device IS NOT NULL AND (kind = 'nic' OR (kind = 'link' AND via LIKE 'NET%'))
     UNION ALL
-    SELECT t.job, coalesce(t.host, r.host), t.nic, t.rail, t.plane, 3
+    SELECT t.job, coalesce(t.host, r.host), t.nic, t.rail, t.plane,
+           CASE WHEN t.at_nic OR t.rank IS NULL THEN 3 ELSE 4 END
     FROM (
-        SELECT DISTINCT job, host, rank, nic, rail, plane FROM transfers
+        SELECT DISTINCT
+            job, host, rank, nic, rail, plane, source IS NOT DISTINCT FROM 'nsys' AS at_nic
+        FROM transfers
         WHERE measured AND nic IS NOT NULL AND regexp_matches(via, '^(NET|RDMA)(/|$)')
     ) t
     LEFT JOIN ranks r USING (job, rank)
@@ -44,25 +49,26 @@ WITH said AS (
 ), chosen AS (
     FROM of_hosts
     QUALIFY level = min(level) OVER (PARTITION BY job, host)
-        OR (level = 3 AND NOT regexp_matches(nic, '^ib\d+$'))
+        OR (level >= 3 AND NOT regexp_matches(nic, '^ib\d+$'))
 )
-SELECT *, coalesce(said_rail, place)::INTEGER AS rail
+SELECT *, coalesce(said_rail, CASE WHEN level < 4 THEN place END)::INTEGER AS rail
 FROM (
     SELECT
-        job, host, nic, rail AS said_rail, plane,
+        job, host, nic, rail AS said_rail, plane, level,
         row_number() OVER (
             PARTITION BY job, host
-            ORDER BY regexp_replace(nic, '\d+$', ''),
+            ORDER BY level = 4, regexp_replace(nic, '\d+$', ''),
                      try_cast(regexp_extract(nic, '(\d+)$', 1) AS BIGINT), nic
         ) - 1 AS place,
-        count(*) OVER (PARTITION BY job, host) AS n_nics
+        count(*) FILTER (level < 4) OVER (PARTITION BY job, host) AS n_nics
     FROM chosen
 );
 
 -- Each rank's own rail: the NIC that most of its links use, else that of its recorded rail, else
--- the one at its place in the host (with fewer NICs than GPUs, neighbours share one). Where no NIC
--- of the host is known the rail is the recorded one, else that of the local rank. `port` tells the
--- rails of a host apart.
+-- the one that most bytes of its own traffic went over, else the one at its place in the host (with
+-- fewer NICs than GPUs, neighbours share one; a NIC that only another rank's traffic names is not
+-- shared). Where none is known the rail is the recorded one, else that of the local rank. `port`
+-- tells the rails of a host apart.
 CREATE VIEW _rank_rails AS
 WITH nics AS MATERIALIZED (
     FROM _nics
@@ -82,18 +88,31 @@ WITH nics AS MATERIALIZED (
     WHERE kind = 'link' AND via LIKE 'NET%' AND rank IS NOT NULL AND device IS NOT NULL
     GROUP BY job, rank, host, device
     QUALIFY row_number() OVER (PARTITION BY job, rank, host ORDER BY count(*) DESC, device) = 1
+), moved AS (
+    SELECT job, rank, nic
+    FROM transfers
+    WHERE measured AND nic IS NOT NULL AND rank IS NOT NULL
+      AND source IS DISTINCT FROM 'nsys' AND regexp_matches(via, '^(NET|RDMA)(/|$)')
+    GROUP BY job, rank, nic
+    QUALIFY row_number() OVER (
+        PARTITION BY job, rank ORDER BY coalesce(sum(bytes), 0) DESC, nic
+    ) = 1
 )
 SELECT
     p.job, p.rank, p.host,
-    coalesce(l.nic, a.nic, b.nic) AS nic,
-    coalesce(l.rail, p.own_rail, b.rail, CASE WHEN p.host IS NOT NULL THEN p.local END)::INTEGER
-        AS rail,
-    coalesce(l.plane, a.plane, b.plane) AS plane,
-    coalesce(l.nic, a.nic, b.nic,
+    coalesce(l.nic, a.nic, t.nic, b.nic) AS nic,
+    coalesce(l.rail, p.own_rail, t.rail, CASE WHEN t.nic IS NULL THEN b.rail END,
+             CASE WHEN p.host IS NOT NULL THEN p.local END)::INTEGER AS rail,
+    CASE WHEN l.nic IS NOT NULL THEN l.plane
+         WHEN a.nic IS NOT NULL THEN a.plane
+         WHEN t.nic IS NOT NULL THEN t.plane
+         ELSE b.plane END AS plane,
+    coalesce(l.nic, a.nic, t.nic, b.nic,
              'rail ' || coalesce(p.own_rail, CASE WHEN p.host IS NOT NULL THEN p.local END),
              'rank ' || p.rank) AS port,
     CASE WHEN l.nic IS NOT NULL THEN 'NIC of the rank''s links'
          WHEN p.own_rail IS NOT NULL THEN 'recorded rail of the rank'
+         WHEN t.nic IS NOT NULL THEN 'NIC of the rank''s traffic'
          WHEN b.nic IS NOT NULL THEN 'NIC by local rank (assumed)'
          WHEN p.host IS NOT NULL THEN 'one rail a local rank (assumed)'
          ELSE 'host unknown' END AS how
@@ -103,8 +122,10 @@ LEFT JOIN nics l ON l.job = p.job AND l.host = p.host AND l.nic = k.nic
 LEFT JOIN (
     FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, rail ORDER BY place) = 1
 ) a ON a.job = p.job AND a.host = p.host AND a.rail = p.own_rail
+LEFT JOIN moved m ON m.job = p.job AND m.rank = p.rank
+LEFT JOIN nics t ON t.job = p.job AND t.host = p.host AND t.nic = m.nic
 LEFT JOIN nics b
-    ON b.job = p.job AND b.host = p.host AND p.own_rail IS NULL
+    ON b.job = p.job AND b.host = p.host AND p.own_rail IS NULL AND b.level < 4
     AND b.place = p.local * b.n_nics // p.n_local;
 
 -- Every rail of every host, idle ones too: its NICs, else its ranks' own rails. `rank` where it is

@@ -59,10 +59,10 @@ LEFT JOIN _job_steps w ON w.job = k.job AND w.step = k.step;
 -- A rail of a host (a NIC, or a rank's own rail where no NIC is known) in a window, by what one
 -- kind of source says. Measured rows come from counters of NICs, or from what NCCL's proxy sent
 -- (collectives alone); derived ones from operation, size, members and placement. The two are never
--- added: both are there to be held against each other, and `is_best` marks the one to use. Rails
--- that carried nothing are there with 0: of a measured window those that its source watches, of a
--- derived one those of all hosts. A job on one host has no derived rows. What could not be derived
--- is in `rail_left_out`.
+-- added: both are there to be held against each other, and `is_best` marks the one to use, the same
+-- for all rails of a window. Rails that carried nothing are there with 0: of a measured window
+-- those that its source watches, of a derived one those of all hosts. A job on one host has no
+-- derived rows. What could not be derived is in `rail_left_out`.
 CREATE VIEW rail_load (
     -- job
     job,
@@ -103,7 +103,8 @@ CREATE VIEW rail_load (
     busy_ns,
     -- [collectives] collectives that this is of, where known
     collectives,
-    -- measured where there is such a row for the window, else derived bytes, else tokens
+    -- the row to use, one source a window: measured where every rail that must have carried
+    -- something is watched, else derived bytes, else tokens
     is_best,
     -- how it was measured or derived, and how the rail was found
     how
@@ -160,9 +161,28 @@ WITH traffic AS MATERIALIZED (
 ), timed_windows AS (
     SELECT job, source, unit, step, window_by, tenth, bool_or(timed) AS timed
     FROM carried GROUP BY ALL
+), unseen AS (
+    -- Windows in which something went over rails that no measured source watches.
+    SELECT DISTINCT job, step, window_by, tenth
+    FROM carried c
+    WHERE source = 'derived' AND moved > 0 AND NOT EXISTS (
+        FROM watched w
+        WHERE w.source = 'measured' AND w.job = c.job AND w.host = c.host AND w.port = c.port
+    )
+), ranked AS (
+    SELECT
+        w.*,
+        row_number() OVER (
+            PARTITION BY w.job, w.step, w.window_by, w.tenth
+            ORDER BY w.source = 'measured' AND u.job IS NOT NULL, w.source DESC, w.unit
+        ) = 1 AS is_best
+    FROM windows w
+    LEFT JOIN unseen u
+        ON u.job = w.job AND u.step IS NOT DISTINCT FROM w.step AND u.window_by = w.window_by
+        AND u.tenth IS NOT DISTINCT FROM w.tenth
 ), every AS (
     SELECT w.*, r.host, r.port
-    FROM windows w
+    FROM ranked w
     JOIN watched r ON r.job = w.job AND r.source = w.source
 )
 SELECT
@@ -178,10 +198,7 @@ SELECT
     CASE WHEN t.timed THEN coalesce(b.busy_ns, CASE WHEN coalesce(c.timed, true) THEN 0 END) END
         AS busy_ns,
     CASE WHEN c.port IS NULL THEN 0 ELSE c.collectives END AS collectives,
-    row_number() OVER (
-        PARTITION BY e.job, e.step, e.window_by, e.tenth, e.host, e.port
-        ORDER BY e.source DESC, e.unit
-    ) = 1 AS is_best,
+    e.is_best,
     coalesce(c.how, 'idle') AS how
 FROM every e
 LEFT JOIN carried c
@@ -251,14 +268,14 @@ CREATE VIEW rail_imbalance (
     busiest_rail,
     -- its network interface; null where unknown
     busiest_nic,
-    -- measured where there is such a row for the window, else derived bytes, else tokens
+    -- the row to use of the window, as in rail_load
     is_best
 ) AS
 WITH loads AS (
     SELECT *, coalesce(bytes, tokens) AS load FROM rail_load
 ), windows AS (
     SELECT
-        job, step, window_by, window_start_ns, window_ns, source, unit,
+        job, step, window_by, window_start_ns, window_ns, source, unit, is_best,
         count(*) AS n_rails,
         count(*) FILTER (load = 0) AS idle_rails,
         sum(bytes)::BIGINT AS bytes,
@@ -270,16 +287,14 @@ WITH loads AS (
         _jain(busy_ns) AS busy_jain,
         arg_min({'host': host, 'rail': rail, 'nic': nic}, (-load, host, rail, nic)) AS busiest
     FROM loads
-    GROUP BY job, step, window_by, window_start_ns, window_ns, source, unit
+    GROUP BY job, step, window_by, window_start_ns, window_ns, source, unit, is_best
 )
 SELECT
-    * EXCLUDE (busiest),
+    * EXCLUDE (busiest, is_best),
     CASE WHEN idle_rails < n_rails THEN busiest.host END AS busiest_host,
     CASE WHEN idle_rails < n_rails THEN busiest.rail END AS busiest_rail,
     CASE WHEN idle_rails < n_rails THEN busiest.nic END AS busiest_nic,
-    row_number() OVER (
-        PARTITION BY job, step, window_by, window_start_ns ORDER BY source DESC, unit
-    ) = 1 AS is_best
+    is_best
 FROM windows;
 
 -- Operations between ranks whose bytes no rail of `rail_load` has, by the reason.

@@ -3,25 +3,78 @@
 -- requires: clocks, nics
 
 -- Samples of counters of bytes that only grow, as what came in between; one that falls began anew.
+-- A NIC's bytes count once, whoever reads them: of each way the lowest rank that recorded any, and
+-- of its counters that of the port or the wire (a network device's own leaves out RDMA).
 CREATE VIEW _counted_traffic AS
-WITH samples AS (
+WITH read AS (
     SELECT
-        c.job, c.rank, coalesce(c.host, r.host) AS host, c.device AS nic, c.time_ns, c.value,
-        _nic_counter(c.name) AS of,
-        lag(c.value) OVER series AS value_before,
-        lag(c.time_ns) OVER series AS before_ns
+        c.job, c.rank, coalesce(c.host, r.host) AS host, c.device AS nic, c.name, c.time_ns,
+        c.value, _nic_counter(c.name) AS of
     FROM counters c
     LEFT JOIN ranks r USING (job, rank)
     WHERE _nic_counter(c.name) IS NOT NULL AND c.device IS NOT NULL AND c.time_ns IS NOT NULL
-    WINDOW series AS (
-        PARTITION BY c.job, c.rank, c.host, c.device, c.name ORDER BY c.time_ns, c.value
-    )
+), reporters AS (
+    SELECT job, host, nic, of.way AS way, rank, name
+    FROM read
+    GROUP BY job, host, nic, way, rank, name
+    QUALIFY row_number() OVER (
+        PARTITION BY job, host, nic, way
+        ORDER BY NOT regexp_matches(name, 'port_|_phy$'), rank NULLS LAST, name
+    ) = 1
+), samples AS (
+    SELECT
+        c.job, c.rank, c.host, c.nic, c.time_ns, c.value, c.of,
+        lag(c.value) OVER series AS value_before,
+        lag(c.time_ns) OVER series AS before_ns
+    FROM read c
+    JOIN reporters o
+        ON o.job = c.job AND o.host IS NOT DISTINCT FROM c.host AND o.nic = c.nic
+        AND o.name = c.name AND o.rank IS NOT DISTINCT FROM c.rank
+    WINDOW series AS (PARTITION BY c.job, c.host, c.nic, c.name ORDER BY c.time_ns, c.value)
 )
 SELECT
     job, rank, host, nic, of.way AS direction, before_ns AS start_ns, time_ns AS end_ns,
     (value - value_before) * of.unit AS bytes
 FROM samples
 WHERE value >= value_before;
+
+-- Samples of NICs by nsys. Several reports of a host sample the same NICs and tell the same bytes.
+-- Where they say their rank the lowest one counts. Where they do not, nothing tells them apart but
+-- that samples of one report do not overlap: an instant of a NIC counts once, by the sample that
+-- began first; of another one only the share of its time that is new counts.
+CREATE VIEW _sampled_traffic AS
+WITH samples AS (
+    SELECT t.*, coalesce(t.host, r.host) AS at_host
+    FROM transfers t
+    LEFT JOIN ranks r USING (job, rank)
+    WHERE t.measured AND t.source = 'nsys' AND regexp_matches(t.via, '^(NET|RDMA)(/|$)')
+), reporters AS (
+    SELECT job, at_host, nic, direction, min(rank) AS rank
+    FROM samples
+    GROUP BY ALL
+), timed AS (
+    SELECT
+        s.*,
+        greatest(s.start_ns, max(s.end_ns) OVER (
+            PARTITION BY s.job, s.at_host, s.nic, s.direction, s.via
+            ORDER BY s.start_ns, s.end_ns, s.bytes ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        )) AS new_ns
+    FROM samples s
+    JOIN reporters o
+        ON o.job = s.job AND o.at_host IS NOT DISTINCT FROM s.at_host
+        AND o.nic IS NOT DISTINCT FROM s.nic AND o.direction IS NOT DISTINCT FROM s.direction
+        AND o.rank IS NOT DISTINCT FROM s.rank
+)
+SELECT
+    * EXCLUDE (at_host, new_ns)
+    REPLACE (
+        at_host AS host,
+        CASE WHEN new_ns > start_ns THEN new_ns ELSE start_ns END AS start_ns,
+        CASE WHEN new_ns > start_ns THEN bytes * (1.0 * (end_ns - new_ns) / (end_ns - start_ns))
+             ELSE bytes END AS bytes
+    )
+FROM timed
+WHERE new_ns IS NULL OR start_ns IS NULL OR new_ns = start_ns OR new_ns < end_ns;
 
 -- What one source saw of each host, in the order of how much it sees: counters of NICs see all that
 -- a NIC carries, the proxy's records only what NCCL sent. Sources of one host tell the same bytes,
@@ -35,8 +88,14 @@ WITH seen AS (
     FROM transfers t
     LEFT JOIN ranks r USING (job, rank)
     -- Links within a host (NVLink, PCIe, HCCS, shared memory) are no NICs; nor are switches.
-    WHERE t.measured AND regexp_matches(t.via, '^(NET|RDMA)(/|$)')
+    WHERE t.measured AND t.source IS DISTINCT FROM 'nsys'
+      AND regexp_matches(t.via, '^(NET|RDMA)(/|$)')
       AND coalesce(t.host, r.host, t.rank::VARCHAR) IS NOT NULL
+    UNION ALL BY NAME
+    SELECT job, rank, host, nic, rail, direction, bytes, start_ns, end_ns, collective_id, source,
+           1 AS level
+    FROM _sampled_traffic
+    WHERE coalesce(host, rank::VARCHAR) IS NOT NULL
     UNION ALL BY NAME
     SELECT job, rank, host, nic, NULL AS rail, direction, bytes, start_ns, end_ns,
            NULL AS collective_id, 'counters' AS source, 2 AS level

@@ -286,7 +286,8 @@ def test_routing_counts_tokens(opened, hosts):
     ]
 
 
-def test_measured_wins_and_the_two_are_never_added(opened, hosts, part):
+@pytest.mark.parametrize("watched", [3, 4])
+def test_the_two_are_never_added_and_measured_wins_where_it_sees_all(opened, hosts, part, watched):
     def moved(rank, direction, n_bytes, start, end, **more):
         return {"rank": rank, "direction": direction, "bytes": n_bytes, "start_ns": start,
                 "end_ns": end, "measured": True, "via": "NET", "clock": "host",
@@ -306,29 +307,102 @@ def test_measured_wins_and_the_two_are_never_added(opened, hosts, part):
     ]  # fmt: skip
     rows = [
         part(r, 0, 100, in_bytes=200, out_bytes=200, group_size=4, event_id=r,
-             source="kineto+profiler" if r in (0, 1) else "kineto")
+             source="kineto+profiler" if r in (0, 1) or r == watched - 1 else "kineto")
         for r in range(4)
     ]  # fmt: skip
     steps = [{"rank": 0, "step": 1, "start_ns": 0, "end_ns": 200}]
     con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows, transfers=ours, steps=steps)
+    # Of rank 3, whose rail carried something, nothing is known unless the profiler was on in it.
+    derived, measured = watched == 3, watched == 4
+    idle = [("measured", "h1", 1, 3, 0, 0, 0, 0, True)] if measured else []
     assert con.sql("""
         SELECT source, host, rail, rank, sent_bytes, received_bytes, bytes, busy_ns, is_best
         FROM rail_load ORDER BY ALL
     """).fetchall() == [
         # 2 * 3/4 * 200 = 300 in and out of each host, by two members.
-        ("derived", "h0", 0, 0, 150, 150, 300, 100, False),
-        ("derived", "h0", 1, 1, 150, 150, 300, 100, False),
-        ("derived", "h1", 0, 2, 150, 150, 300, 100, False),
-        ("derived", "h1", 1, 3, 150, 150, 300, 100, True),
-        ("measured", "h0", 0, 0, 300, 290, 590, 30, True),
-        # The profiler was on in rank 1, and saw nothing; of rank 3 nothing is known.
-        ("measured", "h0", 1, 1, 0, 0, 0, 0, True),
-        ("measured", "h1", 0, 2, 290, 300, 590, 30, True),
+        *(("derived", f"h{r // 2}", r % 2, r, 150, 150, 300, 100, derived) for r in range(4)),
+        ("measured", "h0", 0, 0, 300, 290, 590, 30, measured),
+        # The profiler was on in rank 1, and saw nothing.
+        ("measured", "h0", 1, 1, 0, 0, 0, 0, measured),
+        ("measured", "h1", 0, 2, 290, 300, 590, 30, measured),
+        *idle,
     ]  # fmt: skip
     assert con.sql("""
         SELECT source, n_rails, idle_rails, max_over_mean, is_best FROM rail_imbalance
         ORDER BY ALL
-    """).fetchall() == [("derived", 4, 0, 1, False), ("measured", 3, 1, 1.5, True)]
+    """).fetchall() == [
+        ("derived", 4, 0, 1, derived),
+        ("measured", watched, watched - 2, watched / 2, measured),
+    ]
+
+
+def test_a_crumb_of_one_rank_is_not_the_window(opened, hosts, part):
+    """Seven bytes that rank 0's proxy sent, of an all-reduce over four rails."""
+    crumb = {"rank": 0, "host": "h0", "nic": "mlx0", "bytes": 7, "start_ns": 0, "end_ns": 50,
+             "direction": "send", "measured": True, "via": "NET/IB", "source": "profiler",
+             "collective_id": 1}  # fmt: skip
+    steps = [{"rank": r, "step": 0, "start_ns": 0, "end_ns": 2000} for r in range(4)]
+    con = opened(
+        ranks=hosts(2, 2), comms=comm(4), collectives=all_reduce(part, 4, 4000, step=0),
+        transfers=[crumb], steps=steps,
+    )  # fmt: skip
+    # 2 * 3/4 * 4000 in and out of each host, by two members. The NIC is rank 0's alone.
+    assert con.sql("""
+        SELECT source, host, rail, nic, rank, bytes, is_best FROM rail_load ORDER BY ALL
+    """).fetchall() == [
+        ("derived", "h0", 0, "mlx0", 0, 6000, True), ("derived", "h0", 1, None, 1, 6000, True),
+        ("derived", "h1", 0, None, 2, 6000, True), ("derived", "h1", 1, None, 3, 6000, True),
+        ("measured", "h0", 0, "mlx0", 0, 7, False),
+    ]  # fmt: skip
+    assert con.sql(
+        "SELECT source, n_rails, bytes, is_best FROM rail_imbalance ORDER BY ALL"
+    ).fetchall() == [("derived", 4, 24000, True), ("measured", 1, 7, False)]
+
+
+def sampled(start, rank=None, end=None):
+    return {"rank": rank, "host": "h0", "nic": "mlx5_0", "bytes": 1000, "start_ns": start,
+            "end_ns": end or start + 100, "direction": "send", "measured": True, "via": "NET/IB",
+            "source": "nsys"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("samples", "sent"),
+    [
+        ([sampled(0), sampled(0)], 1000),
+        # What the second one tells of the time that the first one leaves out: 1 ns of 100.
+        ([sampled(0), sampled(1)], 1010),
+        ([sampled(0, 0), sampled(1, 1)], 1000),
+        # 250 ns at 10 bytes a ns, each half of it told twice.
+        ([sampled(s) for s in (0, 50, 100, 150)], 2500),
+        ([sampled(0), sampled(100)], 2000),
+        ([sampled(0), sampled(10, end=60)], 1000),
+    ],
+)
+def test_reports_of_one_host_tell_the_same_bytes(opened, hosts, samples, sent):
+    con = opened(ranks=hosts(1, 2), transfers=samples)
+    assert con.sql("SELECT sum(bytes), sum(sent_bytes) FROM rail_load").fetchall() == [(sent, sent)]
+
+
+def test_ranks_of_one_host_read_the_same_counter(opened, hosts):
+    def samples(rank, name, *values):
+        return [{"rank": rank, "host": "h0", "device": "mlx5_0", "name": name, "time_ns": 100 * i,
+                 "value": v} for i, v in enumerate(values)]  # fmt: skip
+
+    counters = [*samples(1, "tx_bytes", 0, 1000), *samples(0, "tx_bytes", 0, 1000, 1500)]
+    con = opened(ranks=hosts(1, 2), counters=counters)
+    assert con.sql("SELECT nic, sum(sent_bytes) FROM rail_load GROUP BY ALL").fetchall() == [
+        ("mlx5_0", 1500)
+    ]
+
+
+def test_counters_of_one_nic_are_not_added(opened, hosts):
+    """The port's counts what the network device's leaves out."""
+    counters = [
+        {"host": "h0", "device": "mlx5_0", "name": name, "time_ns": t, "value": t * rate}
+        for name, rate in (("tx_bytes", 1.0), ("tx_bytes_phy", 3.0)) for t in (0, 100)
+    ]  # fmt: skip
+    con = opened(ranks=hosts(1, 2), counters=counters)
+    assert con.sql("SELECT sum(bytes) FROM rail_load").fetchall() == [(300,)]
 
 
 def test_counters_of_nics_see_all_and_win_over_the_proxy(opened, hosts):
@@ -341,7 +415,7 @@ def test_counters_of_nics_see_all_and_win_over_the_proxy(opened, hosts):
         ranks=hosts(1, 2),
         transfers=[
             nic("mlx5_10", "send", 100, 0), nic("mlx5_2", "recv", 30, 0),
-            nic("mlx5_2", "send", 0, 5), nic("mlx5_10", "send", 100, 5),
+            nic("mlx5_2", "send", 0, 5), nic("mlx5_10", "send", 100, 10),
             {"rank": 0, "bytes": 77, "start_ns": 0, "end_ns": 10, "measured": True, "via": "NET",
              "direction": "send", "source": "profiler", "clock": "host"},
         ],
@@ -552,6 +626,19 @@ def test_whose_rail_is_whose(open_job, hosts):
     how = "recorded rail of the rank"
     assert rails(recorded, named) == [(0, "a", 5, how), (1, "b", 4, how)]
     assert rails(recorded, []) == [(0, None, 5, how), (1, None, 4, how)]
+    # What one rank's traffic names is that rank's, of several NICs the one of most bytes.
+    moved = [
+        {"rank": 1, "nic": nic, "bytes": n, "measured": True, "via": "NET/IB", "source": "profiler"}
+        for nic, n in (("mlx5_4", 10), ("mlx5_7", 900))
+    ]  # fmt: skip
+    assert rails(hosts(1, 2), [], transfers=moved) == [
+        (0, None, 0, "one rail a local rank (assumed)"),
+        (1, "mlx5_7", 1, "NIC of the rank's traffic"),
+    ]
+    assert rails(hosts(1, 2), two[:1], transfers=moved) == [
+        (0, "mlx5_0", 0, "NIC by local rank (assumed)"),
+        (1, "mlx5_7", 1, "NIC of the rank's traffic"),
+    ]
     assert rails([{"rank": 3}], []) == [(3, None, None, "host unknown")]
 
 
