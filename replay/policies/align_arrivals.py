@@ -208,6 +208,8 @@ def _add(task, window, is_work, is_delay, dur, gap, total):  # pragma: no cover 
 def _shed(task, window, is_work, is_delay, dur, gap, share):  # pragma: no cover - compiled
     shed = 0
     for i, k in zip(task, window):  # noqa: B905 - numba knows no strict
+        if share[k] == 0:
+            continue
         if is_work[i]:
             less = np.int64(np.rint(dur[i] * share[k]))
             dur[i] -= less
