@@ -88,15 +88,17 @@ def activities(tables: Tables) -> Activities:
 def calls(tables: Tables, act: Activities) -> Calls:
     """The runtime calls, and which of them launched what (by rank and correlation)."""
     by = ["rank", "correlation"]
-    plain = pl.col("name").str.replace(r"_v\d+$", "")
+    runtime = tables.events.filter(kind_is("runtime") & pl.col("rank").is_in(act.ranks.tolist()))
+    # Calls are many, their names few.
+    plain = pl.col("name").cast(pl.String).str.replace(r"_v\d+$", "")
+    names = runtime.select(pl.col("name").unique()).with_columns(
+        syncs=plain.is_in(SYNC_CALLS),
+        records=pl.col("name").cast(pl.String).str.contains("EventRecord"),
+        waits=pl.col("name").cast(pl.String).str.contains("StreamWaitEvent"),
+    )
     runtime = (
-        tables.events.filter(kind_is("runtime") & pl.col("rank").is_in(act.ranks.tolist()))
+        runtime.join(names, on="name", how="left", nulls_equal=True, maintain_order="left")
         .with_columns(pl.col("name").cast(pl.String))
-        .with_columns(
-            syncs=plain.is_in(SYNC_CALLS),
-            records=pl.col("name").str.contains("EventRecord"),
-            waits=pl.col("name").str.contains("StreamWaitEvent"),
-        )
         .sort("start_ns", "event_id")
     )
     launched = act.frame.select(by).drop_nulls().unique()
@@ -212,8 +214,14 @@ def _side_by_side(act: Activities, calls: Calls) -> tuple[np.ndarray, np.ndarray
     for kind, what in (("records", 1), ("waits", 2)):
         found = calls.runtime.filter(pl.col(kind))
         rows.append(found.select(*columns, activity=pl.lit(-1, pl.Int64), what=what))
-    host = pl.concat(rows).sort(*columns)
-    thread = dense(host, "rank", "thread")
+    host = pl.concat(rows)
+    # Whole numbers sort faster than names; which thread comes first does not matter.
+    named = host.select("rank", "thread").unique().with_row_index("code")
+    host = host.join(named, on=["rank", "thread"], how="left", nulls_equal=True)
+    host = host.select("code", "start_ns", "event_id", "activity", "what").sort(
+        "code", "start_ns", "event_id"
+    )
+    thread = ints(host["code"])
     return streams.recorded_then_waited(
         thread, ints(host["what"]), ints(host["activity"]), act.lane
     )
