@@ -61,7 +61,7 @@ def say(
 
     `rules` (pattern -> dim) come before those of earlier calls; `degrees` take the place of
     earlier ones; `clear` forgets both first. Raises UsageError, and changes nothing, for a
-    dimension that there is not and for degrees that do not make `world` ranks.
+    dimension that there is not, too many rules, and degrees that do not make `world` ranks.
     """
     for dim in (rules or {}).values():
         if dim not in NAMES:
@@ -82,6 +82,8 @@ def say(
             old = settings.Settings()
         new = [settings.DimRule(p, d) for p, d in (rules or {}).items()]
         kept = [] if clear else [r for r in old.dims if r.pattern not in (rules or {})]
+        if (n := len(new) + len(kept)) > settings.MOST_RULES:
+            raise UsageError(f"{n} rules for dimensions; {settings.MOST_RULES} are the most")
         mesh = dict(degrees) if degrees else ({} if clear else old.degrees)
         said = settings.replaced(old, dims=[*new, *kept], degrees=mesh)
         settings.write(job_folder, said)

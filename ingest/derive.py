@@ -63,7 +63,7 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
-    said, digest, damaged = settings.of_derived(job_folder)
+    said, damaged, digest = settings.usable(job_folder)
     stepped = steps.find(
         views["steps"], resolved.collectives,
         [([job_folder / p.file for p in m.tables.get("events", [])], m.ranks) for m in manifests],

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from . import kernels
 from .errors import UsageError
 from .kernel_names import MOST_OF_A_NAME
-from .settings import KernelRule
+from .settings import MOST_RULES, KernelRule
 
-MOST_RULES = 1000
 MOST_OF_A_PATTERN = 1000
 MOST_BYTES = 1 << 20
 """Of a file of patterns; a larger one is not what it is taken for."""
@@ -75,12 +74,15 @@ def read(path: str | Path) -> list[KernelRule]:
         line = raw[: e.start].count(b"\n") + 1
         raise UsageError(f"{path}:{line}: not UTF-8") from e
     rows = _toml(path, text) if path.suffix.lower() == ".toml" else _csv(path, text)
-    rules = [rule(pattern, word, f"{path}:{line}") for line, pattern, word in rows]
-    if not rules:
+    if not rows:
         raise UsageError(f"{path}: no patterns in it")
-    if len(rules) > MOST_RULES:
-        raise UsageError(f"{path}: {len(rules)} patterns; {MOST_RULES} are the most")
-    return rules
+    _not_too_many(path, len(rows))
+    return [rule(pattern, word, f"{path}:{line}") for line, pattern, word in rows]
+
+
+def _not_too_many(path: Path, n: int) -> None:
+    if n > MOST_RULES:
+        raise UsageError(f"{path}: {n} patterns; {MOST_RULES} are the most")
 
 
 _HEADINGS = (("pattern", "class"), ("pattern", "category"))
@@ -113,6 +115,7 @@ def _toml(path: Path, text: str) -> list[tuple[int, str, str]]:
         raise UsageError(f"{path}: {e}") from e
     if isinstance(table.get("patterns"), dict):
         table = table["patterns"]
+    _not_too_many(path, len(table))  # before the lines are looked through for each
     lines = text.splitlines()
     out = []
     for pattern, word in table.items():

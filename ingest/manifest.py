@@ -108,7 +108,7 @@ class Generation(msgspec.Struct, frozen=True):
 def generation_id(source_ids: list[str], said: str = "") -> str:
     """Id of the derived tables over these sources: 16 hex digits, whatever the order.
 
-    `said` stands for what the user set (`settings.of_derived`).
+    `said` stands for what the user set (`settings.usable`).
     """
     parts = [__version__, str(DERIVATION), *sorted(source_ids), *([said] if said else [])]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

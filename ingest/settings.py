@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from .errors import WarehouseError
+from . import regular
+from .errors import UsageError, WarehouseError
 from .schema import Problem
 
 FILE = "_settings.json"
@@ -18,6 +20,9 @@ FILE = "_settings.json"
 
 MOST_BYTES = 4 << 20
 """A larger file is not read: it is an input like any other."""
+
+MOST_RULES = 1000
+"""Of each kind; those after them are left out."""
 
 
 class DimRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,20 +51,32 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def read(job_folder: Path) -> Settings:
-    """The job's settings, empty where nobody set any. Raises WarehouseError for a damaged file."""
+    """The job's settings as they stand, empty where nobody set any: to be changed and written.
+
+    What is wrong in single rules `usable` tells. Raises WarehouseError for a damaged file.
+    """
     path = job_folder / FILE
+    text = _text(path)
+    return Settings() if text is None else _decoded(path, text)
+
+
+def _text(path: Path) -> bytes | None:
     try:
-        with open(path, "rb") as f:
+        with regular.opened(path) as f:
             text = f.read(MOST_BYTES + 1)
     except FileNotFoundError:
-        return Settings()
+        return None
     except OSError as e:
         raise WarehouseError(f"{path}: cannot be read: {e.strerror or e}") from e
+    return text
+
+
+def _decoded(path: Path, text: bytes) -> Settings:
     if len(text) > MOST_BYTES:
         raise WarehouseError(f"{path}: larger than {MOST_BYTES} bytes; remove it and set anew")
     try:
         return msgspec.json.decode(text, type=Settings)
-    except (msgspec.DecodeError, msgspec.ValidationError) as e:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         raise WarehouseError(f"{path}: not settings ({e}); remove it and set anew") from e
 
 
@@ -94,22 +111,73 @@ def digest(settings: Settings) -> str:
     return hashlib.sha256(msgspec.json.encode(settings)).hexdigest()[:16]
 
 
-def kernel_rules(job_folder: Path) -> tuple[KernelRule, ...]:
-    """What a user said of kernels; nothing where the settings are damaged, which is told apart."""
-    try:
-        return tuple(read(job_folder).kernels)
-    except WarehouseError:
-        return ()
+class Usable(NamedTuple):
+    """What can be followed of a job's settings."""
+
+    said: Settings
+    problems: tuple[Problem, ...]
+    """What was left out, and why; code `bad_settings`."""
+    digest_derived: str
+    """A text that changes with what derived tables follow, and with what is wrong."""
 
 
-def of_derived(job_folder: Path) -> tuple[Settings, str, list[Problem]]:
-    """The settings that derived tables follow, a text that changes with them, and what was wrong.
+def usable(job_folder: Path) -> Usable:
+    """The settings without what is wrong in them; none where they are damaged.
 
-    Damaged settings count as none; the text differs from that of none, so that what is derived
-    then can say so.
+    Left out are rules that are none, those after `MOST_RULES` of a kind, and degrees of which any
+    is below 1.
     """
+    path = job_folder / FILE
     try:
-        said = read(job_folder)
+        text = _text(path)
     except WarehouseError as e:
-        return Settings(), "damaged", [Problem("bad_settings", f"left aside: {e}")]
-    return said, digest(replaced(said, kernels=[])), []
+        return _damaged(e, str(e).encode())
+    return Usable(Settings(), (), "") if text is None else _usable(path, text)
+
+
+@lru_cache(maxsize=16)
+def _usable(path: Path, text: bytes) -> Usable:
+    try:
+        said = _decoded(path, text)
+    except WarehouseError as e:
+        return _damaged(e, text)
+    wrong: list[str] = []
+    for what, rules in (("dimensions", said.dims), ("kernels", said.kernels)):
+        if len(rules) > MOST_RULES:
+            wrong.append(f"{len(rules)} rules for {what}; only the first {MOST_RULES} are followed")
+    degrees = said.degrees
+    if bad := [f"{dim[:80]}={n}" for dim, n in degrees.items() if n < 1]:
+        wrong.append(f"degrees left aside: {', '.join(bad[:3])}: a degree is 1 or more")
+        degrees = {}
+    rules, odd = _sound(said.kernels[:MOST_RULES])
+    wrong += odd
+    said = replaced(said, dims=said.dims[:MOST_RULES], degrees=degrees, kernels=rules)
+    problems = tuple(Problem("bad_settings", f"{path}: {text}") for text in wrong)
+    derived = _digest_of(text) if wrong else digest(replaced(said, kernels=[]))
+    return Usable(said, problems, derived)
+
+
+def _sound(rules: list[KernelRule]) -> tuple[list[KernelRule], list[str]]:
+    from . import kernel_rules  # it is about these rules, and imports them
+
+    sound, wrong = [], []
+    for n, one in enumerate(rules, 1):
+        try:
+            sound.append(kernel_rules.rule(one.pattern, one.category, f"rule {n} for kernels"))
+        except UsageError as e:
+            wrong.append(f"left aside: {e}")
+    if len(wrong) > MOST_TOLD:
+        wrong[MOST_TOLD:] = [f"{len(wrong) - MOST_TOLD} more rules for kernels left aside"]
+    return sound, wrong
+
+
+MOST_TOLD = 20
+"""Wrong rules that are told one by one."""
+
+
+def _damaged(e: WarehouseError, text: bytes) -> Usable:
+    return Usable(Settings(), (Problem("bad_settings", f"left aside: {e}"),), _digest_of(text))
+
+
+def _digest_of(text: bytes) -> str:
+    return f"wrong-{hashlib.sha256(text).hexdigest()[:16]}"

@@ -218,7 +218,7 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     of exactly the sources and settings that are there now.
     """
     present = {n.removesuffix(".json") for n in _manifest_names(job_folder)}
-    said = settings.of_derived(job_folder)[1]
+    said = settings.usable(job_folder).digest_derived
     found: list[tuple[int, Path, bool]] = []
     for path in (job_folder / MANIFESTS).glob("derived-*.json"):
         try:
@@ -255,7 +255,7 @@ def _remove_kept(job_folder: Path) -> list[Path]:
 
 def standing_generation(job_folder: Path, manifests: list[Manifest]) -> Generation | None:
     """The generation over exactly these sources and settings whose files stand, if any."""
-    said = settings.of_derived(job_folder)[1]
+    said = settings.usable(job_folder).digest_derived
     id = generation_id([m.id for m in manifests], said)
     path = job_folder / MANIFESTS / generation_manifest_name(id)
     try:

@@ -185,7 +185,7 @@ def assemble(
     for table, parts in generation.tables.items():
         files[table] += [str(derived_folder / p.file) for p in parts]
     problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
-    rules = settings.kernel_rules(folder)
+    rules = tuple(settings.usable(folder).said.kernels)
     return Snapshot(job, files, manifests, generation, problems, keep, rules)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 
 import pyarrow as pa
@@ -211,3 +212,24 @@ def test_a_job_that_is_gone_or_cannot_be_written_keeps_nothing(tmp_path, folder,
     monkeypatch.setattr(staging, "_make", refuse)
     assert not kept.keep(folder, key, tables())
     assert read(folder, key) is None
+
+
+def test_a_pipe_in_the_place_of_a_list_or_a_file_is_not_waited_for(folder, key):
+    kept.keep(folder, key, tables())
+    part = folder / "_kept" / f"{key}-replay_scores.parquet"
+    part.unlink()
+    os.mkfifo(part)
+    assert read(folder, key) is None
+    listed = folder / "_kept" / f"{key}.json"
+    text = json.loads(listed.read_text())
+    text["tables"]["replay_scores"]["bytes"] = 0
+    listed.write_text(json.dumps(text))
+    assert read(folder, key) is None
+    listed.unlink()
+    os.mkfifo(listed)
+    assert kept.find(folder, key) is None
+
+
+def test_a_rank_has_one_score(folder, key):
+    kept.keep(folder, key, tables([SCORES[1], SCORES[0], SCORES[1] | {"score_ns": 99}]))
+    assert read(folder, key) == [SCORES[1], SCORES[0]]

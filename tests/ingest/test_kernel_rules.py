@@ -104,3 +104,13 @@ def test_only_kernels_whose_category_changes_are_named(tmp_path):
     assert kernel_rules.categories({"events": [path]}, rules) == {"k1": "gemm"}
     assert kernel_rules.categories({"events": [path]}, []) == {}
     assert kernel_rules.categories({}, rules) == {}
+
+
+def test_too_many_lines_are_refused_before_they_are_looked_for(tmp_path, monkeypatch):
+    """Each pattern is looked for in each line, and each is made an expression."""
+    monkeypatch.setattr(kernel_rules, "rule", None)
+    for name, form in (("a.toml", '"k{}" = "gemm"'), ("a.csv", "k{},gemm")):
+        path = tmp_path / name
+        path.write_text("\n".join(form.format(n) for n in range(12_000)))
+        with pytest.raises(UsageError, match="12000 patterns; 1000 are the most"):
+            kernel_rules.read(path)
