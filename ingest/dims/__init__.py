@@ -283,11 +283,14 @@ def _settle(all_of: list[Comm], free: list[Comm], found: dict[str, list[Finding]
         elif dims:
             unclear.append(f"{comm.name}: {' and '.join(dims)}")
     # A rank is in one group of a dimension; only a pipeline may have one for each hop.
-    groups: dict[tuple[int, str], set[tuple[int, ...]]] = defaultdict(set)
+    groups: dict[tuple[int, str], set[int]] = defaultdict(set)
+    numbers: dict[tuple[int, ...], int] = {}
     for comm in all_of:
         if comm.members and len(comm.members) > 1 and comm.row["dim"] not in ("pp", "world"):
+            # A number for the members: a tuple is hashed anew each time, in whole.
+            number = numbers.setdefault(comm.members, len(numbers))
             for r in comm.members:
-                groups[r, comm.row["dim"]].add(comm.members)
+                groups[r, comm.row["dim"]].add(number)
     for comm in free:
         dim = comm.row["dim"]
         if comm.row["dim_source"] == "operations" and comm.members and dim != "pp":
