@@ -60,13 +60,13 @@ WITH sent AS (
 SELECT
     i.job, i.comm, i.dim, i.op, size_class(i.bytes) AS size_class, i.n_ranks,
     count(*) AS collectives,
-    sum(i.bytes)::BIGINT AS bytes,
+    TRY_CAST(sum(i.bytes) AS BIGINT) AS bytes,
     median(i.algbw_gbps) AS algbw_gbps,
     median(i.busbw_gbps) AS busbw_gbps,
     median(i.bytes / nullif(i.transfer_ns, 0)) AS algbw_transfer_gbps,
     median(i.busbw_transfer_gbps) AS busbw_transfer_gbps,
     max(i.busbw_transfer_gbps) AS busbw_transfer_max_gbps,
-    sum(c.nic_bytes)::BIGINT AS nic_bytes
+    TRY_CAST(sum(c.nic_bytes) AS BIGINT) AS nic_bytes
 FROM collective_instances i
 LEFT JOIN carried c USING (job, collective_id)
 WHERE i.first_start_ns IS NOT NULL

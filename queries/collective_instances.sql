@@ -58,8 +58,8 @@ WITH grouped AS (
     SELECT
         job, collective_id,
         min(step) AS step,
-        any_value(comm) AS comm,
-        any_value(dim) AS dim,
+        min(comm) AS comm,
+        arg_min_null(dim, comm) AS dim,
         -- The two ends of a point-to-point operation carry different names.
         CASE WHEN min(op) = max(op) THEN min(op)
              WHEN min(op) = 'recv' AND max(op) = 'send' THEN 'send_recv'
@@ -69,7 +69,7 @@ WITH grouped AS (
         max(n_seen) AS n_seen,
         max(match) AS match,
         min(start_ns) AS first_start_ns,
-        CASE WHEN any_value(op) IN ('broadcast', 'scatter')
+        CASE WHEN min(op) IN ('broadcast', 'scatter')
              THEN coalesce(max(root_start_ns), max(start_ns))
              ELSE max(start_ns) END AS any_ready_ns,
         max(end_ns) AS end_ns,

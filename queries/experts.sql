@@ -15,7 +15,7 @@ WITH numbered AS (
     WHERE coalesce(token_class, 'real') = 'real' AND coalesce(expert, physical_expert) IS NOT NULL
 ), counted AS (
     -- The highest number seen tells how many there are: those above it got nothing anywhere.
-    SELECT job, source, block, id_space, max(expert) + 1 AS n_experts,
+    SELECT job, source, block, id_space, max(expert)::BIGINT + 1 AS n_experts,
         count(expert_rank) = count(*) AS recorded
     FROM numbered
     GROUP BY ALL
@@ -41,7 +41,7 @@ WITH numbered AS (
         n.*, c.n_experts, c.recorded, g.n_groups, g.ranks AS only_ranks,
         CASE WHEN NOT c.recorded AND g.usable AND c.n_experts % g.size = 0 THEN g.size END
             AS n_places,
-        n.expert // (c.n_experts // n_places) AS place
+        (n.expert // (c.n_experts // n_places))::INTEGER AS place
     FROM numbered n
     JOIN counted c
         ON c.job = n.job AND c.source IS NOT DISTINCT FROM n.source
@@ -103,7 +103,7 @@ WITH loads AS (
              THEN any_value(expert_rank) END AS expert_rank,
         any_value(expert_place) AS expert_place,
         any_value(placement) AS placement,
-        sum(tokens)::BIGINT AS tokens,
+        TRY_CAST(sum(tokens) AS BIGINT) AS tokens,
         sum(weight_sum) AS weight_sum,
         nullif(count(DISTINCT rank) FILTER (tokens > 0), 0) AS source_ranks
     FROM _routed
@@ -231,7 +231,7 @@ WITH by_expert AS (
 )
 SELECT
     e.job, e.step, e.layer, e.block, e.source, e.id_space,
-    e.total::BIGINT AS tokens, e.n AS n_experts, e.used AS experts_used,
+    TRY_CAST(e.total AS BIGINT) AS tokens, e.n AS n_experts, e.used AS experts_used,
     CASE WHEN e.most > 0 THEN e.busiest END AS busiest_expert,
     e.most * e.n / nullif(e.total, 0) AS max_over_mean_by_expert,
     _spread(e.total, e.squares, e.n) AS cv_by_expert,

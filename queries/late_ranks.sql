@@ -22,7 +22,7 @@ WITH comparable AS (
 )
 SELECT
     p.job, p.collective_id, p.clock,
-    any_value(p.comm) AS comm,
+    min(p.comm) AS comm,
     bool_or(p.op IN ('send', 'recv', 'send_recv')) AS paired,
     any_value(p.last_rank) AS last_rank,
     any_value(p.n_comparable) AS n_comparable,

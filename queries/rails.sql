@@ -278,7 +278,7 @@ WITH loads AS (
         job, step, window_by, window_start_ns, window_ns, source, unit, is_best,
         count(*) AS n_rails,
         count(*) FILTER (load = 0) AS idle_rails,
-        sum(bytes)::BIGINT AS bytes,
+        TRY_CAST(sum(bytes) AS BIGINT) AS bytes,
         _max_over_mean(load) AS max_over_mean,
         _cv(load) AS cv,
         _jain(load) AS jain,
@@ -313,7 +313,8 @@ CREATE VIEW rail_left_out (
     bytes
 ) AS
 SELECT
-    job, op, algorithm, why_not AS reason, count(*) AS operations, sum(bytes)::BIGINT AS bytes
+    job, op, algorithm, why_not AS reason, count(*) AS operations,
+    TRY_CAST(sum(bytes) AS BIGINT) AS bytes
 FROM _crossings
 WHERE why_not IS NOT NULL
 GROUP BY ALL;

@@ -49,7 +49,7 @@ WITH parts AS (
     SELECT * FROM _storage_traffic WHERE is_latest
 )
 SELECT
-    p.job, min(p.step) AS step, p.collective_id, any_value(p.comm) AS comm, any_value(p.op) AS op,
+    p.job, min(p.step) AS step, p.collective_id, min(p.comm) AS comm, min(p.op) AS op,
     max(p.bytes) AS bytes, max(p.transfer_ns) AS transfer_ns,
     max(coalesce(b.before_ns + greatest(0, least(p.end_ns, b.until_ns) - b.start_ns), 0)
         - coalesce(a.before_ns + greatest(0, least(p.ready_ns, a.until_ns) - a.start_ns), 0)
@@ -113,7 +113,7 @@ WITH stalls AS (
 ), moved AS (
     SELECT
         t.job, CASE WHEN t.start_ns < w.end_ns THEN w.step END AS step,
-        sum(t.bytes)::BIGINT AS bytes,
+        TRY_CAST(sum(t.bytes) AS BIGINT) AS bytes,
         -- What each adds to the union of those of its host.
         sum(least(t.until_ns, coalesce(t.next_ns, t.until_ns)) - t.start_ns)::BIGINT AS ns,
         CASE WHEN bool_and(coalesce(t.measured, false)) THEN 'measured' ELSE 'derived' END AS source

@@ -177,3 +177,10 @@ def test_shares_equal_those_that_esft_published(retime_traces: Path, tmp_path: P
         compared += 1
         assert math.isclose(share, published[str(layer)][str(expert)], abs_tol=2e-3)
     assert compared == 3 * 64
+
+
+def test_the_highest_expert_that_there_can_be_and_tokens_without_a_sum(open_job):
+    top = 2**31 - 1
+    con = open_job(routing=[routed(0, top, 2**63 - 1), routed(1, top, 1)])
+    assert con.sql("SELECT expert, tokens FROM expert_load").fetchall() == [(top, None)]
+    assert one(con, "tokens, n_experts") == (None, 2**31)

@@ -348,3 +348,30 @@ def test_late_ranks_are_charged_for_what_only_they_caused(open_job, one_host, pa
         (1, 2, 0, 0.0, 0, 45, -5, 0),
         (2, 2, 1, 0.5, 80, 0, 0, 0),
     ]
+
+
+def test_sizes_without_a_sum_are_not_known(open_job, one_host, part):
+    huge = 2**63 - 1
+    con = open_job(
+        ranks=one_host(0, 1),
+        collectives=[
+            part(r, 0, 100, in_bytes=huge, out_bytes=huge, collective_id=i, event_id=i)
+            for r in (0, 1) for i in (1, 2)
+        ],
+        transfers=[
+            {"collective_id": 1, "measured": True, "direction": "send", "rank": r, "bytes": huge,
+             "via": "NET", "source": "profiler"} for r in (0, 1)
+        ],
+    )  # fmt: skip
+    found = con.sql("SELECT collectives, bytes, nic_bytes FROM bandwidth").fetchall()
+    assert found == [(2, None, None)]
+
+
+def test_of_two_communicators_of_one_collective_the_first_by_name_is_told(open_job, one_host, part):
+    con = open_job(
+        ranks=one_host(0, 1),
+        comms=[{"comm": "a", "size": 2}, {"comm": "b", "size": 2, "dim": "tp"}],
+        collectives=[part(0, 0, 100, comm="b"), part(1, 5, 100, comm="a")],
+    )
+    rows = con.sql("SELECT comm, dim FROM collective_instances").fetchall()
+    assert rows == [("a", None)]
