@@ -258,6 +258,7 @@ def dims(
         mesh = said.parse_degrees(degrees) if degrees else None
         chosen.set_dims(said.parse_rules(set or []), degrees=mesh, clear=clear)
     rows = chosen.dims().to_dicts()
+    _tell_bad_settings(chosen)
     if json:
         return _json(rows)
     names = ["comm", "description", "size", "members", "ops", "dim", "dim_source", "dim_reason"]
@@ -303,6 +304,7 @@ def kernels(
     if set or patterns or clear:
         chosen.set_kernels(set or [], patterns=patterns, clear=clear)
     facts = chosen.kernels()
+    _tell_bad_settings(chosen)
     if json:
         return _json(facts)
     said.show(terminal.console(), facts, limit)
@@ -653,6 +655,15 @@ def export(
     print(written["path"])
     for warning in written["warnings"]:
         print(f"note: {clean(warning)}", file=sys.stderr)
+
+
+def _tell_bad_settings(job: Any) -> None:
+    """Says on stderr what is left out of what the user said of the job."""
+    from .analysis.terminal import clean
+    from .ingest import settings
+
+    for problem in settings.usable(job.warehouse.store.job_folder(job.id)).problems:
+        print(f"note: {clean(problem.message)}", file=sys.stderr)
 
 
 def _sweep(texts: list[str] | None) -> dict[str, list[str]] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import retime
 from retime.cli import run
@@ -98,3 +100,69 @@ def test_generations_of_other_settings_do_not_pile_up(job):
         job.warehouse.store.snapshot("j")
     standing = list((folder / staging.MANIFESTS).glob("derived-*.json"))
     assert len(standing) == staging.GENERATIONS_KEPT
+
+
+def bad_settings(job):
+    return [r["message"] for r in job.problems().to_dicts() if r["code"] == "bad_settings"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", "((a{1,1000}){1,1000}){1,1000}", "", "x" * 1001]
+)  # fmt: skip
+def test_a_bad_rule_for_kernels_is_left_out_and_said(job, pattern):
+    folder = job.warehouse.store.job_folder("j")
+    good = settings.KernelRule("k", "gemm")
+    rules = [settings.KernelRule(pattern, "gemm"), good, settings.KernelRule("k", "no such")]
+    settings.write(folder, settings.Settings(kernels=rules))
+    assert job.warehouse.store.snapshot("j").kernels == (good,)
+    assert job.kernels()["rules"] == [{"pattern": "k", "category": "gemm"}]
+    told = bad_settings(job)
+    assert len(told) == 2
+    assert "rule 1 for kernels" in told[0]
+    assert "rule 3 for kernels: no class 'no such'" in told[1]
+
+
+def test_too_many_rules_and_degrees_below_one_are_left_out_and_said(job):
+    folder = job.warehouse.store.job_folder("j")
+    dims = [settings.DimRule(f"{n}", "dp") for n in range(1001)]
+    kernels = [settings.KernelRule(f"{n}", "gemm") for n in range(1001)]
+    settings.write(folder, settings.Settings(dims, {"tp": 64, "pp": 0, "dp": -1}, kernels))
+    found = settings.usable(folder)
+    assert (found.said.dims, found.said.degrees, found.said.kernels) == (
+        dims[:1000], {}, kernels[:1000],
+    )  # fmt: skip
+    told = "\n".join(bad_settings(job))
+    for said in ("1001 rules for dimensions", "1001 rules for kernels", "pp=0, dp=-1"):
+        assert said in told
+    with pytest.raises(UsageError, match="1002 rules for dimensions"):
+        job.set_dims({"one more": "dp"})
+
+
+def test_a_pipe_is_no_settings_and_is_not_waited_for(job):
+    folder = job.warehouse.store.job_folder("j")
+    os.mkfifo(folder / settings.FILE)
+    assert "not a file" in bad_settings(job)[0]
+    (folder / settings.FILE).unlink()
+    (folder / settings.FILE).symlink_to("/dev/zero")
+    assert "not a file" in settings.usable(folder).problems[0].message
+
+
+def test_what_is_wrong_is_said_anew_when_it_is_wrong_otherwise(job):
+    folder = job.warehouse.store.job_folder("j")
+    said = []
+    for text in (b"{", b'{"dims": 1}', b'{"degrees": {"tp": 0}}'):
+        (folder / settings.FILE).write_bytes(text)
+        said += bad_settings(job.warehouse.job("j"))
+    assert len(said) == 3
+    assert len(set(said)) == 3
+
+
+@pytest.mark.parametrize("command", ["dims", "kernels"])
+@pytest.mark.parametrize("json", [[], ["--json"]])
+def test_commands_that_follow_settings_say_what_is_wrong_with_them(
+    job, capsys, monkeypatch, command, json
+):
+    monkeypatch.setenv("RETIME_WAREHOUSE", job.warehouse.url)
+    (job.warehouse.store.job_folder("j") / settings.FILE).write_bytes(b"{")
+    assert run([command, "j", *json]) == 0
+    assert "note: left aside:" in capsys.readouterr().err
