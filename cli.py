@@ -523,7 +523,7 @@ def fleet(
 def report(
     job: JobId = None,
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option("-o", "--output", metavar="FILE.html", help="Default: JOB.html."),
     ] = None,
     warehouse: Where = None,
@@ -539,7 +539,9 @@ def report(
     written = _job(warehouse, job).report(output)
     if json:
         return _json({"path": str(written), "bytes": written.stat().st_size})
-    print(written)
+    from .analysis.terminal import clean
+
+    print(clean(str(written)))
 
 
 @app.command(short_help="Notebooks that answer one question each, in SQL cells and charts.")
@@ -601,7 +603,7 @@ def export(
         str, typer.Option("--to", metavar="FORMAT", help="perfetto, or chakra (a folder).")
     ] = "perfetto",
     output: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "-o",
             "--output",
@@ -652,7 +654,7 @@ def export(
     )
     if json:
         return _json(written)
-    print(written["path"])
+    print(clean(written["path"]))
     for warning in written["warnings"]:
         print(f"note: {clean(warning)}", file=sys.stderr)
 

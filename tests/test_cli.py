@@ -280,6 +280,31 @@ def test_report(retime, warehouse: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "command", [["report"], ["export"], ["export", "--to", "chakra"]], ids="-".join
+)
+def test_output_goes_to_files_alone(
+    retime, warehouse: Path, tmp_path: Path, command: list[str]
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    args = [*command, "two", "--warehouse", str(warehouse), "-o"]
+    a_file = ["made/"] if "chakra" not in command else []
+    for name in ("pipe", "", "x" * 300, *a_file):
+        ran = retime(*args, name)
+        assert (ran.code, ran.out) == (2, "")
+        assert len(ran.err.splitlines()) == 1
+        assert "unexpected" not in ran.err
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    assert retime(*args, "c/d").code == 0
+    if a_file:
+        assert retime(*args, "link").code == 0
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "a" / "b").stat().st_size > 1000
+        assert retime(*args, os.fsdecode(b"\xff")).out == "\\udcff\n"
+
+
+@pytest.mark.parametrize(
     ("name", "content", "code"),
     [("empty.json", b"", 3), ("text.json", b"not a trace at all", 3), ("absent", None, 2)],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ def export(
     Raises UsageError for what there is not, UnusableInput where nothing is left to export.
     """
     from ...ingest.errors import UsageError
+    from .. import outfile
     from .chosen import choose
 
     if to not in FORMATS:
@@ -46,7 +46,10 @@ def export(
     if to == "chakra":
         from . import chakra
 
-        return chakra.write(job, Path(path or f"{job.id}-chakra"), chosen)
+        target = f"{job.id}-chakra" if path is None else path
+        return chakra.write(job, outfile.checked_folder(target), chosen)
     from . import timeline
 
-    return timeline.write(job, Path(path or f"{job.id}.perfetto-trace"), chosen, policies)
+    target = f"{job.id}.perfetto-trace" if path is None else path
+    outfile.checked(target)
+    return timeline.write(job, target, chosen, policies)

@@ -18,6 +18,7 @@ import polars as pl
 
 from ...ingest.errors import UnusableInput, UsageError
 from ...replay.load import read
+from .. import outfile
 from . import wire
 from .chosen import ON_HOST, Chosen
 from .et_nodes import Nodes, of_ranks
@@ -65,7 +66,7 @@ def write(job: Job, folder: Path, chosen: Chosen) -> dict[str, Any]:
         if step not in steps:
             raise UsageError(f"the job has no step {step}; it has {sorted(steps) or 'none'}")
     groups = groups_of(read(files, "comms"))
-    folder.mkdir(parents=True, exist_ok=True)
+    outfile.folder(folder)
     told = {"paths": [], "nodes": 0, "collectives": 0, "deps": 0, "bytes": 0, "plain": 0, "bare": 0}
     for rank, nodes in of_ranks(files, chosen.ranks or known, job.id):
         parts = read(files, "collectives", pl.col("rank") == rank)
@@ -119,12 +120,10 @@ def _write_rank(
     by_event: dict[int, list[dict[str, Any]]] = {}
     for row in parts.sort("start_ns", "event_id", "collective_id").iter_rows(named=True):
         by_event.setdefault(-1 if row["event_id"] is None else row["event_id"], []).append(row)
-    part = path.with_name(f".{path.name}.part")
-    with part.open("wb") as out:
+    with outfile.writing(path) as out:
         out.write(wire.delimited(wire.text(1, VERSION) + wire.data(2, _number("rank", 9, rank))))
         out.write(wire.delimited(_listing(groups)))
         _write_nodes(out.write, nodes, wanted, by_event, groups, told)
-    part.replace(path)
     told["paths"].append(str(path))
     told["bytes"] += path.stat().st_size
 

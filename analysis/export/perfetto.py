@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO
 
 import numpy as np
 import polars as pl
 
+from .. import outfile
 from . import packets, wire
 from .lanes import marks as marks_of
 
@@ -40,8 +42,8 @@ class TraceFile:
         self.shift_ns = shift_ns
         self.slices = self.tracks = self.flows = self.samples = 0
         self._sequences = 0
-        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        self._raw = self._part.open("wb")
+        self._whole = outfile.writing(path)
+        self._raw = self._whole.__enter__()
         self._out: BinaryIO = self._raw
         if self.path.name.endswith(".gz"):
             from isal import igzip
@@ -53,15 +55,19 @@ class TraceFile:
     def __enter__(self) -> TraceFile:
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        try:
-            if self._out is not self._raw:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._out is not self._raw:
+            try:
                 self._out.close()
-            self._raw.close()
-            if kind is None:
-                self._part.replace(self.path)
-        finally:
-            self._part.unlink(missing_ok=True)
+            except OSError as e:
+                if error is None:
+                    kind, error, trace = type(e), e, e.__traceback__
+        self._whole.__exit__(kind, error, trace)
 
     def packet(self, body: bytes) -> None:
         """Writes one packet (the fields of TracePacket)."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ingest.errors import UsageError
+from .. import outfile
 from . import build, source
 
 if TYPE_CHECKING:
@@ -70,17 +71,17 @@ def write(
         ).items()
         if file.endswith(tuple(suffixes))
     }
+    for path in texts:
+        outfile.checked(path)
     there = [p for p, text in texts.items() if p.exists() and _text(p) != text]
     if there and not (force or keep):
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise UsageError(f"{there[0]}{more} there already: --force writes anew, --to elsewhere")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            if force or path not in there:
-                path.write_text(text, encoding="utf-8")
-    except OSError as e:
-        raise UsageError(f"{folder} cannot be written: {e.strerror}") from e
+    outfile.folder(folder)
+    for path, text in texts.items():
+        if force or path not in there:
+            with outfile.writing(path) as out:
+                out.write(text.encode())
     return list(texts), [] if force else there
 
 
@@ -104,14 +105,13 @@ def write_html(
     if not force and (there := [p for p in paths.values() if p.exists()]):
         raise UsageError(f"{there[0]} is there already: --force writes it anew, --to elsewhere")
     wrong = []
+    for path in paths.values():
+        outfile.checked(path)
     for name, path in paths.items():
         shown = page.run(source.pointed(source.cells(name), at.settings()))
         wrong += [f"{name}, {error}" for error in page.errors(shown)]
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(page.page(shown, source.title(name)), encoding="utf-8")
-        except OSError as e:
-            raise UsageError(f"{path} cannot be written: {e.strerror}") from e
+        with outfile.writing(path) as out:
+            out.write(page.page(shown, source.title(name)).encode())
     return list(paths.values()), wrong
 
 
