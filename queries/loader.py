@@ -10,8 +10,10 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from .. import __version__
 from ..ingest.kernels import class_of_category
 from ..ingest.schema import TABLES, Table
+from . import prepared
 
 Files = Mapping[str, Mapping[str, Sequence[str]]]
 """job -> table -> its Parquet files."""
@@ -51,7 +53,7 @@ def connect(
     if threads is not None:
         con.execute(f"SET threads = {int(threads)}")
     _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
-    _create_library(con)
+    prepared.create(con, _library_texts(), _create_library)
     con.execute(_job_numbers(chosen))
     said = {j: names for j, names in (categories or {}).items() if names and j in chosen}
     if said:
@@ -87,6 +89,12 @@ def library() -> tuple[str, ...]:
     for module in text:
         visit(module, ())
     return tuple(text[m] for m in order)
+
+
+def _library_texts() -> list[str]:
+    """All that `_create_library` depends on, but itself."""
+    tables = (_view(table, {}) for table in TABLES.values())
+    return [__version__, _classes(), _job_numbers(()), *tables, *library()]
 
 
 def _create_library(con: duckdb.DuckDBPyConnection) -> None:
