@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 
-def opened(path: Path) -> BinaryIO:
+def opened(path: Path) -> io.BufferedReader:
     """The file, open for reading. Raises OSError for what is not one: a pipe, a device, a folder.
 
     Opening a pipe that nobody writes would wait for ever, and a device may have no end.

@@ -349,3 +349,23 @@ def test_a_real_megatron_job_without_its_descriptions_is_told_right_or_not_at_al
     assert problems == []
     assert told == {c: truth[c] for c in told}
     assert sorted(told.values()) == ["ep"] + ["pp"] * 4
+
+
+def test_members_are_hashed_once_a_communicator():
+    """Once for each of them takes time with the square of their number."""
+    hashed = []
+
+    class Members(tuple):
+        def __hash__(self):
+            hashed.append(len(self))
+            return super().__hash__()
+
+    rows = [{"comm": c, "dim": "dp", "dim_source": "operations"} for c in "ab"]
+    members = [Members(range(50)), Members(range(49, 99))]
+    comms = [
+        dims.Comm(row, m, dims.Group(m, 50, None, None))
+        for row, m in zip(rows, members, strict=True)
+    ]
+    unclear = dims._settle(comms, [], {})
+    assert unclear == []
+    assert hashed == [50, 50]
