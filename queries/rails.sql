@@ -189,12 +189,12 @@ SELECT
     e.job, e.step, e.window_by, e.window_start_ns, e.window_ns,
     e.host, r.rank, r.rail, r.nic, r.plane,
     e.source, e.unit,
-    CASE e.unit WHEN 'bytes' THEN round(coalesce(c.moved, 0))::BIGINT END AS bytes,
+    CASE e.unit WHEN 'bytes' THEN TRY_CAST(round(coalesce(c.moved, 0)) AS BIGINT) END AS bytes,
     CASE WHEN e.unit <> 'bytes' THEN NULL WHEN c.port IS NULL THEN 0
-         ELSE round(c.sent)::BIGINT END AS sent_bytes,
+         ELSE TRY_CAST(round(c.sent) AS BIGINT) END AS sent_bytes,
     CASE WHEN e.unit <> 'bytes' THEN NULL WHEN c.port IS NULL THEN 0
-         ELSE round(c.received)::BIGINT END AS received_bytes,
-    CASE e.unit WHEN 'tokens' THEN coalesce(c.moved, 0)::BIGINT END AS tokens,
+         ELSE TRY_CAST(round(c.received) AS BIGINT) END AS received_bytes,
+    CASE e.unit WHEN 'tokens' THEN TRY_CAST(coalesce(c.moved, 0) AS BIGINT) END AS tokens,
     CASE WHEN t.timed THEN coalesce(b.busy_ns, CASE WHEN coalesce(c.timed, true) THEN 0 END) END
         AS busy_ns,
     CASE WHEN c.port IS NULL THEN 0 ELSE c.collectives END AS collectives,

@@ -678,3 +678,17 @@ def test_jobs_stand_apart_and_what_is_sent_arrives(hosts, part, tmp_path):
         assert 1 / n - 1e-9 <= jain <= 1 + 1e-9
         # Jain's index and the coefficient of variation say the same.
         assert jain == pytest.approx(1 / (1 + cv**2))
+
+
+def test_loads_without_a_sum_are_not_known(opened, hosts, part):
+    huge = {"in_bytes": 2**63 - 1, "out_bytes": 2**63 - 1, "group_size": 4}
+    rows = [part(0, 0, 10, event_id=i, op="send", collective_id=i, **huge) for i in (1, 2)]
+    moved = [
+        {"rank": r, "bytes": 2**63 - 1, "via": "NET/IB", "nic": f"n{r}", "direction": "send",
+         "measured": True, "source": "profiler", "start_ns": 0, "end_ns": 10}
+        for r in (0, 1)
+    ]  # fmt: skip
+    con = opened(ranks=hosts(2, 2), comms=comm(4), collectives=rows, transfers=moved)
+    found = con.sql("SELECT reason, operations, bytes FROM rail_left_out").fetchall()
+    assert found == [("peer unknown", 2, None)]
+    assert con.sql("SELECT DISTINCT bytes FROM rail_imbalance").fetchall() == [(None,)]
