@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from . import kernels
 from .errors import UsageError
 from .kernel_names import MOST_OF_A_NAME
-from .settings import MOST_RULES, KernelRule
+from .settings import MOST_RULES, KernelRule, check_text
 
 MOST_OF_A_PATTERN = 1000
 MOST_BYTES = 1 << 20
@@ -35,6 +35,7 @@ def rule(pattern: str, word: str, place: str) -> KernelRule:
         raise UsageError(f"{place}: no class {word.strip()[:80]!r}; there are {', '.join(known)}")
     if not 0 < len(pattern) <= MOST_OF_A_PATTERN:
         raise UsageError(f"{place}: a pattern has 1 to {MOST_OF_A_PATTERN} characters")
+    check_text(pattern, place)
     try:
         _found(pa.array([""]), pattern)
     except pa.ArrowInvalid as e:

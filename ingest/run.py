@@ -123,6 +123,7 @@ def ingest(
         warehouse = Warehouse(warehouse)
     given = [os.fspath(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     _check_arguments(given, job, rank, format, workers)
+    settings.check_text(step_annotation or "", "--step-annotation")
     job = job_id_of(given) if job is None else job
     folder = warehouse.job_folder(job)
     n_workers = workers or os.cpu_count() or 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,8 +81,24 @@ def _decoded(path: Path, text: bytes) -> Settings:
         raise WarehouseError(f"{path}: not settings ({e}); remove it and set anew") from e
 
 
+def check_text(text: str, place: str) -> None:
+    """Raises UsageError, beginning with `place`, for bytes of a command line that are no UTF-8.
+
+    They come as lone surrogates, which no file of settings and no pattern can hold.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{place}: {text[:80]!r} is not UTF-8") from None
+
+
 def write(job_folder: Path, settings: Settings) -> None:
-    """Replaces the job's settings, whole or not at all. Raises WarehouseError where it cannot."""
+    """Replaces the job's settings, whole or not at all.
+
+    Raises WarehouseError where it cannot, UsageError for text that is not UTF-8.
+    """
+    for text in _texts(settings):
+        check_text(text, "what a job is told")
     path = job_folder / FILE
     try:
         handle, name = tempfile.mkstemp(dir=job_folder, prefix=f"{FILE}.")
@@ -97,6 +114,13 @@ def write(job_folder: Path, settings: Settings) -> None:
             raise
     except OSError as e:
         raise WarehouseError(f"{path}: cannot be written: {e.strerror or e}") from e
+
+
+def _texts(settings: Settings) -> Iterator[str]:
+    yield settings.step_annotation
+    yield from settings.degrees
+    for rule in (*settings.dims, *settings.kernels):
+        yield from msgspec.structs.astuple(rule)
 
 
 def replaced(settings: Settings, **fields: Any) -> Settings:

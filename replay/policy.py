@@ -105,12 +105,17 @@ MAX_INTEGERS = 1_000_000
 def integers(text: str) -> tuple[int, ...]:
     """`0-3+8` -> (0, 1, 2, 3, 8): commas part parameters on a command line, so + joins.
 
-    Raises ValueError for more than MAX_INTEGERS of them.
+    Raises ValueError for more than MAX_INTEGERS of them, for what is neither a number from 0 on nor
+    FIRST-LAST, and for a range that ends before it begins.
     """
     out: list[int] = []
     for part in text.split("+"):
-        first, dash, last = part.partition("-")
-        low, high = int(first), int(last if dash else first)
+        ends = [n.strip() for n in part.split("-")]
+        if len(ends) > 2 or not all(n.isascii() and n.isdecimal() and len(n) < 19 for n in ends):
+            raise ValueError(f"{part[:80]!r} is neither a number nor FIRST-LAST")
+        low, high = int(ends[0]), int(ends[-1])
+        if high < low:
+            raise ValueError(f"{part!r} ends before it begins")
         if high - low >= MAX_INTEGERS - len(out):
             raise ValueError(f"more than {MAX_INTEGERS} numbers")
         out += range(low, high + 1)

@@ -279,6 +279,59 @@ def test_report(retime, warehouse: Path, tmp_path: Path) -> None:
     assert retime("report", "--warehouse", warehouse, "-o", tmp_path).code == 2
 
 
+@pytest.mark.parametrize("option", ["--ranks", "--step"])
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("1-0", "'1-0' ends before it begins"),
+        ("-1", "'-1' is neither a number nor FIRST-LAST"),
+        ("0-", "'0-' is neither a number nor FIRST-LAST"),
+        ("", "'' is neither a number nor FIRST-LAST"),
+        ("0,", "'' is neither a number nor FIRST-LAST"),
+        ("0-1-2", "'0-1-2' is neither a number nor FIRST-LAST"),
+        ("0-99999999", "more than"),
+        ("9" * 5000, "neither"),
+        ("\udcff", "neither"),
+    ],
+)
+def test_numbers_to_export_are_checked(
+    retime, warehouse: Path, tmp_path: Path, option: str, value: str, words: str
+) -> None:
+    ran = retime("export", "two", "--warehouse", warehouse, f"{option}={value}")
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+    assert "int()" not in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert len(ran.err) < 400
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_list_of_numbers_from_python_is_all() -> None:
+    from retime.analysis.export.chosen import choose
+
+    assert choose([], []).ranks is None
+    assert choose("0-2,1", [10, "12-13"])[:2] == ((0, 1, 2), (10, 12, 13))
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["dims", "two", "--set", "\udcff=tp"],
+        ["dims", "two", "--set", "x=\udcff"],
+        ["dims", "two", "--degrees", "\udcff=2"],
+        ["kernels", "two", "--set", "\udcff=gemm"],
+        ["kernels", "two", "--set", "x=\udcff"],
+        ["ingest", "absent", "--job", "two", "--step-annotation", "\udcff"],
+    ],
+)
+def test_bytes_that_are_no_text_are_usage(retime, warehouse: Path, args: list[str]) -> None:
+    ran = retime(*args, "--warehouse", warehouse)
+    assert (ran.code, ran.out) == (2, "")
+    assert "unexpected" not in ran.err
+    assert len(ran.err.splitlines()) == 1
+    assert not (warehouse / "two" / "_settings.json").exists()
+
+
 @pytest.mark.parametrize(
     "command", [["report"], ["export"], ["export", "--to", "chakra"]], ids="-".join
 )

@@ -9,6 +9,7 @@ import polars as pl
 
 from ...ingest.errors import UsageError
 from ...replay.policy import integers
+from ..terminal import shorter
 
 VIEWS = ("step", "exposed", "idle", "wait", "transfer", "counter")
 """Kinds that come from the views of the library."""
@@ -93,5 +94,6 @@ def _numbers(option: str, value: str | Sequence[str | int] | None) -> tuple[int,
     try:
         found = integers("+".join(str(p).replace(",", "+") for p in parts))
     except ValueError as e:
-        raise UsageError(f"{option} {', '.join(map(str, parts))}: expected 3 or 0-7,9 ({e})") from e
+        given = shorter(", ".join(map(str, parts)), 80)
+        raise UsageError(f"{option} {given!r}: {e}; numbers are given as 3 or 0-7,9") from e
     return tuple(sorted(set(found)))
