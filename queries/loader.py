@@ -92,9 +92,10 @@ def library() -> tuple[str, ...]:
 
 
 def _library_texts() -> list[str]:
-    """All that `_create_library` depends on, but itself."""
+    """All that `_create_library` depends on, this module's text too."""
     tables = (_view(table, {}) for table in TABLES.values())
-    return [__version__, _classes(), _job_numbers(()), *tables, *library()]
+    own = Path(__file__).read_text(encoding="utf-8")
+    return [__version__, own, _classes(), _job_numbers(()), *tables, *library()]
 
 
 def _create_library(con: duckdb.DuckDBPyConnection) -> None:

@@ -28,7 +28,11 @@ def create(
     DuckDB binds a view that is created, and all below it; one that it reads from a file only when
     it is asked. Where no file can be read or written `make` runs.
     """
-    path = folder() / f"library-{_digest(texts)}.duckdb"
+    try:
+        path = folder() / f"library-{_digest(texts)}.duckdb"
+    except RuntimeError:  # a user without a home
+        make(con)
+        return
     if _copied(path, con):
         return
     make(con)
