@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ..ingest.errors import UnusableInput, UsageError
-from . import frames
+from . import diff_steps, frames
 from .query import frame
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ FALSE_RATE = 0.05
 """Share of the parts called significant that chance may have made (Benjamini-Hochberg)."""
 
 
+LEAST_NS = 0.5
+"""A change below it is shown as none: times are whole ns, and sums of shares round."""
+
+RESOLUTION_NS = 1_000
+LEAST_SHARE = 1e-3
+"""A change that is below both, the microsecond of many traces and this share of the step, is none
+to speak of, however sure it is."""
+
+
 class Parts(NamedTuple):
     """A job's steps, and what each was made of: means over the ranks that had the step."""
 
@@ -50,9 +59,22 @@ def diff(a: Job, b: Job, *, steps_a: str | None = None, steps_b: str | None = No
     """What changed from job `a` to job `b`, part by part: see `compare`.
 
     `steps_a` and `steps_b` choose steps: `12`, `10-20`, or a list of these with commas. Raises
-    UsageError for steps that a job does not have, UnusableInput for a job with nothing to split.
+    UsageError for steps that a job does not have and where only one job has steps, UnusableInput
+    for a job with nothing to split.
     """
-    found = compare(parts(a.con, a.id, steps_a), parts(b.con, b.id, steps_b))
+    sides = parts(a.con, a.id, steps_a), parts(b.con, b.id, steps_b)
+    for job, side, other in ((a, *sides), (b, *sides[::-1])):
+        if other.has_steps and not side.has_steps:
+            raise UsageError(
+                f"job {job.id!r} has no steps and the other has: a whole trace and a step do not "
+                "compare (retime ingest --step-annotation NAME says what its steps are)"
+            )
+    found = compare(*sides)
+    found["remarks"] += [
+        remark
+        for name, side, asked in (("A", sides[0], steps_a), ("B", sides[1], steps_b))
+        if (remark := diff_steps.taken(name, side.steps, asked))
+    ]
     sizes = {
         name: {"job": job.id, "ranks": job.sql("SELECT count(*) AS n FROM ranks")["n"][0]}
         for name, job in (("a", a), ("b", b))
@@ -87,7 +109,7 @@ def parts(con: DuckDBPyConnection, job: str, steps: str | None = None) -> Parts:
         raise UnusableInput(f"job {job!r} has no work with times: there is nothing to compare")
     has_steps = rows["step"].null_count() == 0
     if steps is not None:
-        rows = _chosen(rows, steps, job)
+        rows = diff_steps.chosen(rows, steps, job)
     rows = rows.with_columns(
         pl.col("step").fill_null(0),
         pl.col("class").cast(pl.String).map_elements(frames.group_of, return_dtype=pl.String)
@@ -106,25 +128,6 @@ def parts(con: DuckDBPyConnection, job: str, steps: str | None = None) -> Parts:
     return Parts(at, keys, ns, pieces, has_steps)
 
 
-def _chosen(rows: pl.DataFrame, steps: str, job: str) -> pl.DataFrame:
-    have = sorted(rows["step"].drop_nulls().unique().to_list())
-    if not have:
-        raise UsageError(f"job {job!r} has no steps to choose from")
-    wanted: set[int] = set()
-    for item in steps.split(","):
-        first, dash, last = item.strip().partition("-")
-        try:
-            low = int(first)
-            high = int(last) if dash else low
-        except ValueError:
-            raise UsageError(f"steps {item!r} is neither a number nor FIRST-LAST") from None
-        found = [s for s in have if low <= s <= high]
-        if not found:
-            raise UsageError(f"job {job!r} has no step {item.strip()}; it has {have[0]}-{have[-1]}")
-        wanted.update(found)
-    return rows.filter(pl.col("step").is_in(sorted(wanted)))
-
-
 def compare(a: Parts, b: Parts) -> dict[str, Any]:
     """The change of the mean step, and of each part of it; the parts' changes add up to it.
 
@@ -138,12 +141,16 @@ def compare(a: Parts, b: Parts) -> dict[str, Any]:
     Intervals are a bootstrap over the steps of each job (percentiles, widened for few steps, seed
     0). A part is significant where its two-sided p-value, from the bootstrap's standard error,
     passes Benjamini and Hochberg's procedure over all parts at a rate of 5 %; `significant` is None
-    where a job has too few steps.
+    where a job has too few steps, and False for a change below the traces' resolution (less than
+    RESOLUTION_NS and LEAST_SHARE of the step). `share` is None where the whole does not change.
+    Raises UsageError where only one has steps.
     """
+    if a.has_steps != b.has_steps:
+        raise UsageError("one job has steps and the other has none: they do not compare")
     keys = sorted({*a.keys, *b.keys})
     ns_a, ns_b = _spread(a, keys, a.ns), _spread(b, keys, b.ns)
     n_a, n_b = (_spread(p, keys, p.pieces).mean(0) for p in (a, b))
-    enough = min(len(a.steps), len(b.steps)) >= LEAST_STEPS and a.has_steps and b.has_steps
+    enough = min(len(a.steps), len(b.steps)) >= LEAST_STEPS and a.has_steps
     groups = [g for g in frames.GROUPS if any(k[0] == g for k in keys)]
     of_group = np.array([[k[0] == g for g in groups] for k in keys], float)
     whole = np.ones((len(keys), 1))
@@ -210,7 +217,9 @@ def _change(a: np.ndarray, b: np.ndarray, enough: bool) -> Change:
         [erfc(abs(m) / s / sqrt(2)) if s > 0 else float(m == 0)
          for m, s in zip(mean.tolist(), spread.tolist(), strict=True)]
     )  # fmt: skip
-    return Change(mean, low, high, _rejected(p) & (mean != 0))
+    step = max(a.sum(1).mean(), b.sum(1).mean())
+    seen = (np.abs(mean) >= RESOLUTION_NS) | (np.abs(mean) >= LEAST_SHARE * step)
+    return Change(mean, low, high, _rejected(p) & (mean != 0) & seen)
 
 
 def _widening(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -295,7 +304,7 @@ def _row(
         "a_ns": float(a[:, i].mean()),
         "b_ns": float(b[:, i].mean()),
         "change_ns": mean,
-        "share": mean / whole if whole else None,
+        "share": mean / whole if abs(whole) >= LEAST_NS else None,
         **_said(change, i),
     }
 
@@ -306,8 +315,8 @@ def _by_size(row: dict[str, Any]) -> tuple:
 
 def _remarks(a: Parts, b: Parts, total: Change, steps: dict[str, Any]) -> list[str]:
     said = []
-    if not (a.has_steps and b.has_steps):
-        said.append("a job without steps is compared as a whole: its length is that of its trace")
+    if not a.has_steps:
+        said.append("jobs without steps are compared as a whole: the length is that of a trace")
     elif total.significant is None:
         said.append(
             f"{len(a.steps)} and {len(b.steps)} steps: with fewer than {LEAST_STEPS} of each "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import units
+from .diff import LEAST_NS
 from .frames import words_of
 from .terminal import clean, shorter, show_table
 
@@ -33,7 +34,7 @@ def show(out: Console, found: Mapping[str, Any], limit: int) -> None:
                "sure": "more than chance"}  # fmt: skip
     out.print()
     show_table(out, [_texts(WORDS[r["group"]], r) for r in found["groups"]], columns)
-    rows = [r for r in found["parts"] if r["change_ns"]]
+    rows = [r for r in found["parts"] if abs(r["change_ns"]) >= LEAST_NS]
     shown, rest = rows[:limit], rows[limit:]
     if shown:
         out.print(
@@ -62,11 +63,14 @@ def _job(name: str, job: Mapping[str, Any]) -> str:
 
 def _headline(found: Mapping[str, Any]) -> str:
     change = found["change_ns"]
-    word = "longer" if change > 0 else "shorter"
     share = found["change_share"]
-    text = f"B's step is {units.time(abs(change))} {word} than A's"
-    if share is not None:
-        text += f" ({100 * share:+.1f} %)"
+    if abs(change) < LEAST_NS:
+        text = "No change: B's step is as long as A's"
+    else:
+        word = "longer" if change > 0 else "shorter"
+        text = f"B's step is {units.time(abs(change))} {word} than A's"
+        if share is not None:
+            text += f" ({_percent(share)})"
     if found["low_ns"] is not None:
         text += f"; 95 % interval {_signed(found['low_ns'])} to {_signed(found['high_ns'])}"
     return text
@@ -90,7 +94,7 @@ def _together(rest: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> di
         "a": units.time(sum(r["a_ns"] for r in rest)),
         "b": units.time(sum(r["b_ns"] for r in rest)),
         "change": _signed(change),
-        "share": f"{100 * change / whole:.1f} %" if whole else "-",
+        "share": f"{100 * change / whole:.1f} %" if abs(whole) >= LEAST_NS else "-",
         "sure": "",
         "why": "",
     }
@@ -112,5 +116,13 @@ def _why(row: Mapping[str, Any]) -> str:
     return "longer each" if row["slower_ns"] > 0 else "shorter each"
 
 
+def _percent(share: float) -> str:
+    """With its sign, and no sign before what rounds to 0."""
+    text = f"{100 * share:+.1f} %"
+    return "under 0.1 %" if text[1:] == "0.0 %" else text
+
+
 def _signed(ns: float) -> str:
+    if abs(ns) < LEAST_NS:
+        return units.time(0)
     return f"{'-' if ns < 0 else '+'}{units.time(abs(ns))}"

@@ -9,6 +9,7 @@ import duckdb
 import polars as pl
 
 from ..ingest.errors import UsageError
+from ..ingest.settings import check_text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -34,6 +35,7 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
     Raises BadQuery, in one sentence with DuckDB's own hint, for SQL that is wrong, is several
     statements, or is anything but a query.
     """
+    check_text(query, "the query")
     try:
         statements = con.extract_statements(query)
     except duckdb.Error as e:

@@ -318,6 +318,7 @@ def test_an_empty_list_of_numbers_from_python_is_all() -> None:
     [
         ["dims", "two", "--set", "\udcff=tp"],
         ["dims", "two", "--set", "x=\udcff"],
+        ["sql", "SELECT '\udcff'"],
         ["dims", "two", "--degrees", "\udcff=2"],
         ["kernels", "two", "--set", "\udcff=gemm"],
         ["kernels", "two", "--set", "x=\udcff"],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import units
+from ..diff import LEAST_NS
 from ..terminal import mostly_paired, straggler_sentence
 from . import words
 from .session import Said, Sides
@@ -204,12 +205,14 @@ def changed(
     a, b = change["a"]["step_ns"], change["b"]["step_ns"]
     sure = {True: "more than chance", False: "no more than chance", None: "too few steps to say "
             "whether by chance"}[change["significant"]]  # fmt: skip
+    by, share = abs(change["change_ns"]), abs(change["change_share"] or 0)
     way = "longer" if change["change_ns"] > 0 else "shorter"
-    said = [
-        f"**The mean step took {units.time(a)} before and {units.time(b)} after: "
-        f"{units.time(abs(change['change_ns']))} {way} "
-        f"({units.percent(abs(change['change_share'] or 0))}), {sure}.**"
-    ]
+    way = (
+        f"{units.time(by)} {way} ({units.percent(share)}), {sure}"
+        if by >= LEAST_NS
+        else "no change"
+    )
+    said = [f"**The mean step took {units.time(a)} before and {units.time(b)} after: {way}.**"]
     lines = [
         f"* {words.code(r['group'])}: {r['change_ns'] / 1e6:+.3f} ms"
         + (" (more than chance)" if r["significant"] else "")

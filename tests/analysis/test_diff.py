@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import retime
-from retime.analysis import diff
+from retime.analysis import diff, diff_steps
 from retime.ingest.errors import UsageError
 
 
@@ -83,6 +85,83 @@ def test_a_mean_that_an_outlier_moves_is_pointed_out():
     assert any("job A's mean step is +200 % off its median" in r for r in found["remarks"])
 
 
+def test_a_change_below_what_traces_resolve_is_not_significant():
+    step = [10_000_000.0] * 4
+    for more, sure in ((900, False), (1_000, True), (5, False)):
+        found = diff.compare(parts({GEMM: step}), parts({GEMM: [s + more for s in step]}))
+        assert found["significant"] is sure
+        assert found["parts"][0]["significant"] is sure
+        assert found["groups"][0]["significant"] is sure
+    # 5 ns are much of a step of 100 ns, and a part is held against the step, not against itself.
+    a = parts({GEMM: [100.0] * 4, NORM: [1.0] * 4})
+    assert diff.compare(a, parts({GEMM: [105.0] * 4, NORM: [1.0] * 4}))["significant"] is True
+    a = parts({GEMM: step, NORM: [100.0] * 4})
+    row = diff.compare(a, parts({GEMM: step, NORM: [200.0] * 4}))["parts"][0]
+    assert (row["what"], row["significant"]) == ("norm", False)
+
+
+def test_steps_and_a_whole_trace_do_not_compare():
+    a = parts({GEMM: [100] * 4})
+    whole = parts({GEMM: [400]})._replace(has_steps=False)
+    for one, other in ((a, whole), (whole, a)):
+        with pytest.raises(UsageError, match="do not compare"):
+            diff.compare(one, other)
+    assert diff.compare(whole, whole)["change_ns"] == 0
+
+
+def test_the_job_without_steps_is_named(monkeypatch):
+    of = {"x": parts({GEMM: [100] * 4}), "y": parts({GEMM: [400]})._replace(has_steps=False)}
+    monkeypatch.setattr(diff, "parts", lambda con, job, steps=None: of[job])
+    x, y = (SimpleNamespace(id=name, con=None) for name in "xy")
+    for one, other in ((x, y), (y, x)):
+        with pytest.raises(UsageError, match="job 'y' has no steps and the other has"):
+            diff.diff(cast(Any, one), cast(Any, other))
+
+
+def said(found: dict) -> str:
+    from io import StringIO
+
+    from retime.analysis import diff_screen
+    from rich.console import Console
+
+    out = StringIO()
+    for name in ("a", "b"):
+        found[name] |= {"job": name, "ranks": 1}
+    diff_screen.show(Console(file=out, width=200), found, 20)
+    return out.getvalue()
+
+
+def test_no_change_is_said_so():
+    a = parts({GEMM: [1e6] * 4, NORM: [1e5] * 4})
+    same = said(diff.compare(a, a))
+    assert "No change: B's step is as long as A's; 95 %" in same
+    assert "What changed most" not in same
+    rounded = parts({GEMM: [1e6 - 1e-6] * 4, NORM: [1e5] * 4})
+    text = said(diff.compare(a, rounded))
+    assert "No change" in text
+    assert "-0" not in text
+    little = parts({GEMM: [1e6 - 100] * 4, NORM: [1e5] * 4})
+    assert "B's step is 100 ns shorter than A's (under 0.1 %)" in said(diff.compare(a, little))
+    assert "10.0 us longer than A's (+0.9 %)" in said(
+        diff.compare(a, parts({GEMM: [1.01e6] * 4, NORM: [1e5] * 4}))
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "taken"),
+    [
+        (None, None),
+        ("10-12", None),
+        ("12,10", None),
+        ("0-99", "10-12, 14 are taken"),
+        ("10,13-20", "10-12, 14 are taken"),
+    ],
+)
+def test_steps_that_were_not_there_are_told(asked, taken):
+    remark = diff_steps.taken("A", [10, 11, 12, 14], asked)
+    assert remark is None if taken is None else taken in (remark or "")
+
+
 def test_benjamini_and_hochberg():
     # Their procedure at 5 % over five: 0.01 <= 1/5 of it, 0.02 <= 2/5, 0.03 <= 3/5; 0.2 is not.
     p = np.array([0.2, 0.01, 0.03, 0.02, 0.9])
@@ -146,6 +225,14 @@ def test_steps_may_be_chosen(con_of):
     assert diff.parts(con, "a", "0-1").steps == [0, 1]
     with pytest.raises(UsageError, match="no step 7; it has 0-1"):
         diff.parts(con, "a", "7")
+    for steps, words in {
+        "1-0": "ends before",
+        "-1": "neither",
+        "0-": "neither",
+        "": "neither",
+    }.items():
+        with pytest.raises(UsageError, match=words):
+            diff.parts(con, "a", steps)
     with pytest.raises(UsageError, match="neither a number nor"):
         diff.parts(con, "a", "x")
 
@@ -172,6 +259,8 @@ def test_every_ns_of_the_bundled_job_has_an_owner(demo_job: Path, tmp_path: Path
     found = wh.diff("demo", "demo", steps_a="10-11", steps_b="12-13")
     assert sum(r["change_ns"] for r in found["parts"]) == pytest.approx(found["change_ns"])
     assert sum(r["change_ns"] for r in found["groups"]) == pytest.approx(found["change_ns"])
+    beyond = wh.diff("demo", "demo", steps_a="0-99")
+    assert "job A's steps 10-13 are taken" in beyond["remarks"][-1]
     same = wh.diff("demo", "demo")
     assert all(r["change_ns"] == 0 for r in same["parts"])
     assert not any(r["significant"] for r in same["parts"])
