@@ -41,6 +41,10 @@ LEAST_SHARE = 1e-3
 to speak of, however sure it is."""
 
 
+COUNTED = ("compute", "memcpy")
+"""Groups of which a piece is a launch, so that more of them and longer ones can be told apart."""
+
+
 class Parts(NamedTuple):
     """A job's steps, and what each was made of: means over the ranks that had the step."""
 
@@ -136,7 +140,8 @@ def compare(a: Parts, b: Parts) -> dict[str, Any]:
     largest change first, each with `group`, `what`, `a_ns`, `b_ns`, `change_ns`, `low_ns`,
     `high_ns`, `share` of the whole change, `significant`, and for parts `pieces_a`, `pieces_b` (on
     a rank a step), `more_ns` (what of the change comes from their number, at a's time each) and
-    `slower_ns` (the rest); and `remarks`. Parts of one job only have 0 in the other.
+    `slower_ns` (the rest), both None but for compute and memcpy: pieces of communication are the
+    exposed ones, not its calls; and `remarks`. Parts of one job only have 0 in the other.
 
     Intervals are a bootstrap over the steps of each job (percentiles, widened for few steps, seed
     0). A part is significant where its two-sided p-value, from the bootstrap's standard error,
@@ -165,8 +170,10 @@ def compare(a: Parts, b: Parts) -> dict[str, Any]:
         row = _row(group, what, i, ns_a, ns_b, by_part, change)
         each = ns_a[:, i].mean() / n_a[i] if n_a[i] else 0.0
         more = float((n_b[i] - n_a[i]) * each) if n_a[i] and n_b[i] else 0.0
-        row |= {"pieces_a": float(n_a[i]), "pieces_b": float(n_b[i]), "more_ns": more,
-                "slower_ns": row["change_ns"] - more if n_a[i] and n_b[i] else 0.0,
+        slower = row["change_ns"] - more if n_a[i] and n_b[i] else 0.0
+        told = group in COUNTED
+        row |= {"pieces_a": float(n_a[i]), "pieces_b": float(n_b[i]),
+                "more_ns": more if told else None, "slower_ns": slower if told else None,
                 "only_in": None if n_a[i] and n_b[i] else "a" if n_a[i] else "b"}  # fmt: skip
         rows.append(row)
     steps = {
@@ -322,7 +329,7 @@ def _remarks(a: Parts, b: Parts, total: Change, steps: dict[str, Any]) -> list[s
             f"{len(a.steps)} and {len(b.steps)} steps: with fewer than {LEAST_STEPS} of each "
             "nothing says whether a change is more than chance"
         )
-    elif not total.significant[0]:
+    elif not total.significant[0] and abs(total.mean[0]) >= LEAST_NS:
         said.append(
             "the steps as a whole do not differ by more than chance: shares of that change mean "
             "little"

@@ -33,7 +33,8 @@ def show(out: Console, found: Mapping[str, Any], limit: int) -> None:
     columns = {"where": "", "a": "A", "b": "B", "change": "change", "share": "of it",
                "sure": "more than chance"}  # fmt: skip
     out.print()
-    show_table(out, [_texts(WORDS[r["group"]], r) for r in found["groups"]], columns)
+    clear = _is_clear(found)
+    show_table(out, [_texts(WORDS[r["group"]], r, clear) for r in found["groups"]], columns)
     rows = [r for r in found["parts"] if abs(r["change_ns"]) >= LEAST_NS]
     shown, rest = rows[:limit], rows[limit:]
     if shown:
@@ -43,13 +44,13 @@ def show(out: Console, found: Mapping[str, Any], limit: int) -> None:
             markup=False,
         )
         made = [
-            {"what": _what(r), "in": WORDS[r["group"]]} | _texts("", r) | {"why": _why(r)}
+            {"what": _what(r), "in": WORDS[r["group"]]} | _texts("", r, clear) | {"why": _why(r)}
             for r in shown
         ]
         if rest:
             made.append({"what": f"{len(rest)} more parts", "in": ""} | _together(rest, found))
-        columns = {"what": "what", "a": "A", "b": "B", "change": "change", "share": "of it",
-                   "sure": "more than chance", "why": "why", "in": "in"}  # fmt: skip
+        columns = {"what": "what", "in": "in", "a": "A", "b": "B", "change": "change",
+                   "share": "of it", "sure": "more than chance", "why": "why"}  # fmt: skip
         show_table(out, made, columns)
 
 
@@ -76,25 +77,31 @@ def _headline(found: Mapping[str, Any]) -> str:
     return text
 
 
-def _texts(where: str, row: Mapping[str, Any]) -> dict[str, str]:
+def _is_clear(found: Mapping[str, Any]) -> bool:
+    """Is the whole change more than its interval? Shares of one that may be 0 mean nothing."""
+    if abs(found["change_ns"]) < LEAST_NS:
+        return False
+    return found["low_ns"] is None or not found["low_ns"] <= 0 <= found["high_ns"]
+
+
+def _texts(where: str, row: Mapping[str, Any], clear: bool) -> dict[str, str]:
     return {
         "where": where,
         "a": units.time(row["a_ns"]),
         "b": units.time(row["b_ns"]),
         "change": _signed(row["change_ns"]),
-        "share": "-" if row["share"] is None else f"{100 * row['share']:.1f} %",
+        "share": "-" if row["share"] is None or not clear else f"{100 * row['share']:.1f} %",
         "sure": {True: "yes", False: "no", None: "not known"}[row["significant"]],
     }
 
 
 def _together(rest: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> dict[str, str]:
     change = sum(r["change_ns"] for r in rest)
-    whole = found["change_ns"]
     return {
         "a": units.time(sum(r["a_ns"] for r in rest)),
         "b": units.time(sum(r["b_ns"] for r in rest)),
         "change": _signed(change),
-        "share": f"{100 * change / whole:.1f} %" if abs(whole) >= LEAST_NS else "-",
+        "share": f"{100 * change / found['change_ns']:.1f} %" if _is_clear(found) else "-",
         "sure": "",
         "why": "",
     }
@@ -105,11 +112,13 @@ def _what(row: Mapping[str, Any]) -> str:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    """Whether a part came or went, occurs more often, or takes longer each time."""
+    """Whether a part came or went, occurs more often, takes longer each time or is more exposed."""
     if row["only_in"] is not None:
         return f"only in {row['only_in'].upper()}"
     if row["group"] == "idle":
         return ""
+    if row["more_ns"] is None:
+        return "more exposed" if row["change_ns"] > 0 else "less exposed"
     often, a, b = row["more_ns"], row["pieces_a"], row["pieces_b"]
     if abs(often) > abs(row["slower_ns"]):
         return f"{'more' if b > a else 'less'} often: {a:.4g} to {b:.4g} a step"

@@ -53,6 +53,25 @@ def test_more_often_and_slower_are_told_apart():
     assert (row["more_ns"], row["slower_ns"]) == (10, 10)
 
 
+def test_exposed_pieces_are_no_calls():
+    waited = ("wait", "all_reduce")
+    a = parts({GEMM: [1e6] * 4, waited: [4e5] * 4}, {waited: 2.0})
+    b = parts({GEMM: [1e6] * 4, waited: [3e5] * 4}, {waited: 1.5})
+    found = diff.compare(a, b)
+    assert (found["parts"][0]["more_ns"], found["parts"][0]["slower_ns"]) == (None, None)
+    line = next(s for s in said(found).splitlines() if s.startswith("all_reduce"))
+    assert line.split()[1:3] == ["exposed", "wait"]
+    assert line.endswith("yes               less exposed")
+
+
+def test_a_change_that_may_be_none_has_no_shares():
+    a = parts({GEMM: [1e6, 2e6, 3e6, 4e6], NORM: [1e5] * 4})
+    b = parts({GEMM: [1.1e6, 2e6, 3e6, 4e6], NORM: [9e5] * 4})
+    text = said(diff.compare(a, b))
+    assert "What changed most" in text
+    assert text.count(" %") == 2  # the whole's, and its interval's level
+
+
 def test_noise_is_not_significant_and_its_interval_holds_the_truth():
     rng = np.random.default_rng(7)
     false = held = 0
@@ -136,6 +155,7 @@ def test_no_change_is_said_so():
     same = said(diff.compare(a, a))
     assert "No change: B's step is as long as A's; 95 %" in same
     assert "What changed most" not in same
+    assert "!" not in same
     rounded = parts({GEMM: [1e6 - 1e-6] * 4, NORM: [1e5] * 4})
     text = said(diff.compare(a, rounded))
     assert "No change" in text

@@ -149,7 +149,8 @@ def _(change, pl):
         [
             {"group": r["group"], "what": r["what"], "before_ms": r["a_ns"] / 1e6,
              "after_ms": r["b_ns"] / 1e6, "change_ms": r["change_ns"] / 1e6,
-             "more_ms": r["more_ns"] / 1e6, "slower_ms": r["slower_ns"] / 1e6,
+             "more_ms": r["more_ns"] and r["more_ns"] / 1e6,
+             "slower_ms": r["slower_ns"] and r["slower_ns"] / 1e6,
              "significant": r["significant"]}
             for r in (change["parts"][:20] if change else [])
         ],
