@@ -95,5 +95,5 @@ def _numbers(option: str, value: str | Sequence[str | int] | None) -> tuple[int,
         found = integers("+".join(str(p).replace(",", "+") for p in parts))
     except ValueError as e:
         given = shorter(", ".join(map(str, parts)), 80)
-        raise UsageError(f"{option} {given!r}: {e}; numbers are given as 3 or 0-7,9") from e
+        raise UsageError(f"{option} {given!r}: expected 3 or 0-7,9 ({e})") from e
     return tuple(sorted(set(found)))
