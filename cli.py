@@ -513,10 +513,12 @@ def fleet(
     """
     from .analysis import fleet_screen, terminal
 
-    rows = fleet_screen.rows(_warehouse(warehouse), by)
+    opened = _warehouse(warehouse)
+    rows = fleet_screen.rows(opened, by)
     if json:
         return _json(rows)
-    fleet_screen.show(terminal.console(), rows, by, limit)
+    unnamed = fleet_screen.unnamed_jobs(opened) if by == "hosts" else 0
+    fleet_screen.show(terminal.console(), rows, by, limit, unnamed)
 
 
 @app.command(short_help="One self-contained HTML page of a job.")

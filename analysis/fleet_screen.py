@@ -95,8 +95,22 @@ def rows(warehouse: Warehouse, by: str) -> list[dict[str, Any]]:
     return doors[by]().to_dicts()
 
 
-def show(out: Console, found: Sequence[Mapping[str, Any]], by: str, limit: int) -> None:
-    """A line a row, with what the columns that need words say."""
+def unnamed_jobs(warehouse: Warehouse) -> int:
+    """Jobs of which no rank's trace recorded the name of its host: by host they are left out."""
+    return warehouse.sql("""
+        SELECT count(*) AS n FROM jobs j ANTI JOIN (
+            FROM ranks WHERE host_source = 'recorded' AND host IS NOT NULL
+        ) USING (job)
+    """)["n"][0]
+
+
+def show(
+    out: Console, found: Sequence[Mapping[str, Any]], by: str, limit: int, unnamed: int = 0
+) -> None:
+    """A line a row, with what the columns that need words say, and what is not among the rows.
+
+    `unnamed` is `unnamed_jobs`, where rows are hosts.
+    """
     shown = [_shown(r) for r in found]
     show_table(out, shown, COLUMNS[by], limit=limit, empty=NOTHING.get(by, "no jobs"))
     if by == "hosts" and any(r["p_value"] is not None for r in found):
@@ -104,6 +118,12 @@ def show(out: Console, found: Sequence[Mapping[str, Any]], by: str, limit: int) 
             "probability: of being the latest in so many jobs, were all ranks equal (binomial)",
             style="dim",
         )
+    if by == "hosts":
+        if unnamed:
+            left = "job has" if unnamed == 1 else "jobs have"
+            is_left = "is" if unnamed == 1 else "are"
+            out.print(f"{unnamed:,} {left} no recorded host name and {is_left} left out")
+        out.print("also: --by fabric, --by kernels, --by jobs", style="dim")
 
 
 def _shown(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,10 @@ def problem_kinds(con: DuckDBPyConnection) -> pl.DataFrame:
 
 
 def facts(con: DuckDBPyConnection) -> dict[str, Any]:
-    """What one job is: ranks, hosts, clocks, steps, comms, matches, counts of problems."""
+    """What one job is: ranks, hosts, clocks, steps, comms, matches, counts of problems.
+
+    `contradictions` are the sentences of the problems that put in doubt whether it is one job.
+    """
     job = frame(con.sql("SELECT * FROM jobs")).to_dicts()
     out: dict[str, Any] = job[0] if job else {}
     out |= _one(
@@ -133,6 +136,8 @@ def facts(con: DuckDBPyConnection) -> dict[str, Any]:
         FROM problems
         """,
     )
+    doubts = "SELECT DISTINCT message FROM problems WHERE code = 'world_size_differs' ORDER BY ALL"
+    out["contradictions"] = frame(con.sql(doubts))["message"].drop_nulls().to_list()
     return out
 
 

@@ -201,6 +201,10 @@ def lines(table: Cells, width: int) -> list[Text]:
     return out
 
 
+def _dropped(table: Cells, width: int) -> bool:
+    return len(fit(table, width)[0]) < len(table.names)
+
+
 def show_table(
     out: Console,
     rows: Sequence[Mapping[str, Any]],
@@ -216,8 +220,11 @@ def show_table(
         out.print(empty, style="dim")
         return
     shown = rows if limit is None else rows[:limit]
-    for line in lines(cells(shown, columns, names=names, raw=raw), out.width):
+    table = cells(shown, columns, names=names, raw=raw)
+    for line in lines(table, out.width):
         out.print(line)
+    if raw and _dropped(table, out.width):
+        out.print("(--json has every column, and so has SELECT of fewer)", style="dim")
     if len(shown) < len(rows):
         out.print(
             f"({len(shown)} of {len(rows):,} rows; --limit N or --json for more)", style="dim"
@@ -427,6 +434,10 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
             return
         out.print()
     show_headline(out, facts)
+    job = clean(str(facts.get("job", "")))
+    out.print(
+        f"\nnext: retime report {job} (what to fix first), retime notebook {job}", style="dim"
+    )
 
 
 def _holdings_words(holds: Mapping[str, int]) -> str:
@@ -447,13 +458,14 @@ def _show_problems_line(line: Callable[..., None], facts: Mapping[str, Any]) -> 
 
 def show_headline(out: Console, facts: Mapping[str, Any]) -> None:
     """Where the step went and who is waited for."""
+    for text in facts.get("contradictions") or ():
+        out.print(f"warning: {clean(text)}", style="yellow")
     if facts["scope"] == "nothing":
         out.print("No GPU work in this job: there is no step to split.")
     else:
         what = "Step" if facts["scope"] == "step" else "Trace of a rank (no steps found)"
-        out.print(
-            f"{what}: {units.time(facts['step_ns'])}, mean over ranks and steps", style="bold"
-        )
+        over = "ranks and steps" if facts["scope"] == "step" else "ranks"
+        out.print(f"{what}: {units.time(facts['step_ns'])}, mean over {over}", style="bold")
         show_split(out, facts["classes"])
     out.print()
     if unseen_sentence(facts):

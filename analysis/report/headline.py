@@ -77,10 +77,12 @@ def render(data: Mapping[str, Any]) -> str:
         out.append(note(none))
         return f"<header>{''.join(out)}</header>"
     unit = "step" if facts["scope"] == "step" else "rank's whole trace"
+    over = "ranks and steps" if facts["scope"] == "step" else "ranks"
     out.append(
         f'<p class="big">A {unit} takes <strong>{units.time(facts["step_ns"])}</strong>'
-        '<span class="of"> mean over ranks and steps</span></p>'
+        f'<span class="of"> mean over {over}</span></p>'
     )
+    out += [note(f"Warning: {said}") for said in facts.get("contradictions") or ()]
     if facts["scope"] == "trace":
         out.append(note("No steps were found in this job, so these are times of whole traces."))
     said = step_words(data["steps"])
@@ -128,25 +130,26 @@ def _tiles(facts: Mapping[str, Any]) -> list[str]:
 def _fix(data: Mapping[str, Any]) -> str:
     """The one thing to fix first, who is late and why, and what else there is to gain."""
     facts, whatif = data["facts"], data["whatif"]
-    found = fix_first.candidates(whatif, facts)
-    head, gain = fix_first.sentence(found, whatif)
+    unit = "step" if facts["scope"] == "step" else "trace"
+    found = fix_first.candidates(whatif, facts, data.get("study"))
+    head, gain = fix_first.sentence(found, whatif, unit)
+    one = len(whatif.get("steps") or ()) == 1
+    sure = {True: f"one {unit}: no interval" if one else "yes", False: "within the interval"}
     measured = whatif.get("measured_ns") or facts["step_ns"]
     rows = [
         {
             "what": c["what"],
             "basis": c["basis"],
-            "gain": fix_first.gain_words(c).removeprefix("at most "),
+            "gain": fix_first.gain_words(c),
             "share": units.percent(c["gain_ns"] / measured) if measured else units.NOTHING,
-            "sure": {True: "yes", False: "within the interval"}[c["sure"]]
-            if c["basis"] == "re-timed"
-            else "not known",
+            "sure": sure[c["sure"]] if c["basis"] == "re-timed" else "not known",
         }
         for c in found
     ]
     columns = {
         "what": "fix",
-        "gain": "gain a step (interval)",
-        "share": "of the step",
+        "gain": f"gain a {unit} (interval)",
+        "share": f"of the {unit}",
         "basis": "how known",
         "sure": "sure",
     }

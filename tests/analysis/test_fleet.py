@@ -7,6 +7,7 @@ import json
 import pytest
 import retime
 from retime import cli
+from retime.analysis import fleet_screen, terminal
 
 START = 1_772_409_600_000_000
 """2026-03-02, 00:00 UTC, in microseconds."""
@@ -72,7 +73,7 @@ def test_kernels(wh: retime.Warehouse) -> None:
 @pytest.mark.parametrize(
     ("by", "words"),
     [("jobs", ("first", "2026-03-02 00:00", "2026-03-09 00:00")),
-     ("hosts", ("n0", "n1")),
+     ("hosts", ("n0", "n1", "also: --by fabric, --by kernels, --by jobs")),
      ("fabric", ("week  2026-03-09", "0.100 GB/s  -20.0 %")),
      ("kernels", ("gemm", "+50.0 %", "-33.3 %"))],
 )  # fmt: skip
@@ -83,6 +84,18 @@ def test_on_the_terminal(wh, capfd, monkeypatch, by: str, words: tuple[str, ...]
     assert all(word in out for word in words)
     assert cli.run(["fleet", "--by", by, "--warehouse", wh.url, "--json"]) == 0
     assert isinstance(json.loads(capfd.readouterr()[0]), list)
+
+
+def test_jobs_of_no_recorded_host_are_counted(capfd) -> None:
+    out = terminal.console()
+    fleet_screen.show(out, [], "hosts", 5, 2)
+    fleet_screen.show(out, [], "jobs", 5)
+    shown = capfd.readouterr()[0]
+    assert shown.count("2 jobs have no recorded host name and are left out") == 1
+
+
+def test_every_job_has_recorded_hosts(wh: retime.Warehouse) -> None:
+    assert fleet_screen.unnamed_jobs(wh) == 0
 
 
 def test_anything_else_is_a_usage_error(wh: retime.Warehouse, capfd) -> None:
