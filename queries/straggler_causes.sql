@@ -395,18 +395,21 @@ WITH parts AS MATERIALIZED (
         PARTITION BY g.job, g.rank, g.gap_ns ORDER BY h.end_ns - h.start_ns, h.event_id
     ) = 1
 ), host_ops AS (
-    SELECT job, rank, name AS host_op
+    SELECT job, rank, name AS host_op, sum(ns) AS host_ns
     FROM under_way
     GROUP BY job, rank, name
     QUALIFY row_number() OVER (PARTITION BY job, rank ORDER BY sum(ns) DESC, name) = 1
+), longest AS (
+    SELECT job, rank, sum(end_ns - start_ns) AS gaps_ns FROM gaps GROUP BY job, rank
 )
 SELECT
     x.*,
     k.* EXCLUDE (job, rank),
-    c.comm, c.beyond_ns, t.peer, h.host_op
+    c.comm, c.beyond_ns, t.peer, h.host_op, h.host_ns, g.gaps_ns
 FROM excess x
 LEFT JOIN kernels k USING (job, rank)
 LEFT JOIN comms_there c USING (job, rank)
 LEFT JOIN last_there t
     ON t.job = c.job AND t.rank = c.rank AND t.comm IS NOT DISTINCT FROM c.comm
-LEFT JOIN host_ops h USING (job, rank);
+LEFT JOIN host_ops h USING (job, rank)
+LEFT JOIN longest g USING (job, rank);

@@ -53,7 +53,7 @@ WITH decided AS (
     FROM _causes
 )
 SELECT
-    job, rank, key, late_on, stretches, cause, class, explains, kernel, host_op,
+    job, rank, key, late_on, stretches, cause, class, explains, kernel, host_op, host_ns, gaps_ns,
     CASE WHEN class = 'before' AND explains THEN late_on ELSE comm END AS comm,
     peer,
     -- Moments are compared, not shown: their own figure is the difference.
@@ -69,7 +69,7 @@ FROM decided;
 -- What a cause comes to, as the words that follow "rank 3".
 CREATE MACRO _cause_words(
     cause, class, explains, scope, key, own_ns, median_ns, kernel, kernel_ns, kernel_median_ns,
-    kernel_n, kernel_median_n, host_op, comm, peer, excess_ns
+    kernel_n, kernel_median_n, host_op, host_ns, gaps_ns, comm, peer, excess_ns
 ) AS CASE
     WHEN cause IN ('slower_kernels', 'more_work') THEN
         'computes ' || _time_words(own_ns) || ' a ' || scope
@@ -114,8 +114,11 @@ CREATE MACRO _cause_words(
                 ': longest on ' || _short_name(comm)
                 || CASE WHEN peer IS NULL THEN ''
                         ELSE ', where rank ' || peer || ' is last' END
-            WHEN host_op IS NOT NULL AND cause NOT IN ('earlier_collective', 'memcpy') THEN
-                '; its host is in ' || _short_name(host_op)
+            -- What covers little of the gaps is no reason for them.
+            WHEN host_op IS NOT NULL AND 5 * host_ns >= gaps_ns
+                AND cause NOT IN ('earlier_collective', 'memcpy') THEN
+                '; in its longest gaps its host is in ' || _short_name(host_op) || ' for '
+                || _time_words(host_ns) || ' of ' || _time_words(gaps_ns)
             ELSE '' END
 END;
 
@@ -125,7 +128,7 @@ SELECT
     *,
     _cause_words(
         cause, class, explains, scope, key, own_ns, median_ns, kernel, kernel_ns, kernel_median_ns,
-        kernel_n, kernel_median_n, host_op, comm, peer, excess_ns
+        kernel_n, kernel_median_n, host_op, host_ns, gaps_ns, comm, peer, excess_ns
     ) AS detail
 FROM _caused;
 
