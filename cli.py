@@ -546,7 +546,7 @@ def report(
     print(clean(str(written)))
 
 
-@app.command(short_help="Notebooks that answer one question each, in SQL cells and charts.")
+@app.command(short_help="Notebooks of SQL and charts, a question each.")
 def notebook(
     job: JobId = None,
     name: Annotated[
