@@ -153,9 +153,8 @@ def test_launches_come_late_and_the_host_was_elsewhere(job, event):
 )  # fmt: skip
 def test_what_the_host_did_instead_of_launching(job, event, kind, name, cause):
     con = job(*work(event, 2, "k", 200, 300, launch=195), mark(event, kind, name, 100, 195))
-    # PyTorch's own loader and blocking calls make all of a gap theirs, other marks what they cover
-    whole = name.startswith("enumerate") or cause in ("late_launches", "waiting_for_host")
-    ns = 100 if whole else 95
+    # Loading and blocking calls make all of a gap theirs, a collection what it covers.
+    ns = 95 if cause == "garbage_collection" else 100
     assert causes(con, "cause, cause_ns, host_op") == {2: (cause, ns, name)}
 
 
