@@ -2,35 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..ingest.errors import RetimeError
+from .terminal import mostly_paired
 
 if TYPE_CHECKING:
     from ..replay.run import Baseline
     from .doors import Job
 
 
-def candidates(facts: Mapping[str, Any], ops: set[str]) -> list[tuple[str, str]]:
+MOST_TOGETHER = 3
+"""Ranks that are tried together."""
+
+LEAST_SHED = 0.1
+"""Share of all that is shed under which a rank is not among them."""
+
+
+def candidates(
+    facts: Mapping[str, Any], ops: set[str], late: Sequence[int] = ()
+) -> list[tuple[str, str]]:
     """Policies worth trying on a job, with what each asks in words.
 
     `facts` is `Job.show()`, with a culprit of its own or of a replay (`culprit.find`); `ops` the
-    operations of its collectives.
+    operations of its collectives; `late` the ranks that are late together (`latest`). Where most of
+    the wait is at sends and receives nobody is aligned: the schedule itself makes them wait, and
+    no work of a rank could take that away.
     """
     out = []
-    if facts.get("waited_for") is not None:
+    paired = mostly_paired(facts)
+    if facts.get("waited_for") is not None and not paired:
         out.append(("align-arrivals", "nobody arrives late"))
     culprit = facts.get("culprit")
-    if culprit is not None:
+    if culprit is not None and not paired:
         rank = culprit["rank"]
         out.append((f"align-arrivals:ranks={rank}", f"rank {rank} is not late"))
-    if facts.get("framework") == "recorded":
+    if 1 < len(late) < facts["ranks_seen"] and not paired:
+        ranks = sorted(late)
+        *most, last = map(str, ranks)
+        said = f"ranks {', '.join(most)} and {last} together are not late"
+        out.append((f"align-arrivals:ranks={'+'.join(map(str, ranks))}", said))
+    if facts.get("framework") == "recorded" or paired:
         out.append(("align-arrivals:to=ideal", "every operation at its ideal"))
-    elif "all_reduce" in ops:
+    if facts.get("framework") != "recorded" and "all_reduce" in ops:
         out.append(("algorithm:op=all_reduce,algo=ring", "all-reduce as a ring"))
         out.append(("algorithm:op=all_reduce,algo=tree", "all-reduce as a tree"))
     return out
+
+
+def latest(base: Baseline) -> list[int]:
+    """Ranks that shed most work so that nobody is late: three at most, each a tenth of all of it.
+
+    The ranks that the others wait for are not enough: with those in time others would be last.
+    """
+    from ..replay import run
+
+    (policy, values), *_ = run.plan(["align-arrivals"])[0]
+    graph = base.job.graph
+    try:
+        aligned = policy.apply(base.job, **values).graph
+    except RetimeError:
+        return []
+    if aligned.n != graph.n:
+        return []
+    shed = (graph.dur_ns - aligned.dur_ns) + (graph.gap_ns - aligned.gap_ns)
+    known = graph.rank >= 0
+    by_rank = np.bincount(graph.rank[known], shed[known])
+    most = np.argsort(-by_rank, kind="stable")[:MOST_TOGETHER]
+    least = LEAST_SHED * by_rank[by_rank > 0].sum()
+    return [int(r) for r in most if by_rank[r] > 0 and by_rank[r] >= least]
 
 
 def unchanged(job: Job) -> Baseline | str:
@@ -60,10 +103,10 @@ def estimates(
 
     lead = [spec for spec, _ in tries if spec == "align-arrivals" or ":ranks=" in spec]
     out: dict[str, Any] = {"rows": [], "error": None, "lead": lead}
-    if not tries:
-        return out
     if isinstance(base, str):
         return {**out, "error": base}
+    if not tries:
+        return out
     out |= {
         "steps": base.steps.tolist(),
         "measured_ns": round(float(base.measured_ns.mean())),

@@ -11,6 +11,7 @@ import polars as pl
 from .. import units
 from ..query import frame
 from ..terminal import clean, shorter
+from . import curves
 from .parts import Panel, absent, chart, note, section, table
 
 if TYPE_CHECKING:
@@ -30,6 +31,13 @@ MOST_FITS = 3
 MOST_FIT_ROWS = 24
 """Fits in the table."""
 
+OWN = (
+    "Bus bandwidth over transfer alone: a point is the median of the collectives of one size of "
+    "one communicator, with a whisker to their tenth and ninetieth hundredth."
+)
+
+LINE = "The line is T = p alpha + q S/B, its band two standard errors. It is no NIC's line rate."
+
 KEY = ("op", "dim", "n_ranks")
 
 
@@ -38,7 +46,8 @@ def gather(con: DuckDBPyConnection) -> dict[str, pl.DataFrame]:
 
     A point has `n` collectives, the median, tenth and ninetieth hundredth of their bus bandwidth
     over transfer (GB/s), and `transfer_ns` in all. A fit has p (`messages`), q (`volume`) and the
-    factor from algorithm to bus bandwidth with it.
+    factor from algorithm to bus bandwidth with it. `curves` and `curve_fits`, of benchmarks, are
+    those of `curves.gather`.
     """
     points = frame(
         con.sql("""
@@ -64,7 +73,7 @@ def gather(con: DuckDBPyConnection) -> dict[str, pl.DataFrame]:
     members = frame(
         con.sql("SELECT DISTINCT ON (comm) comm, name, ranks FROM comms ORDER BY comm, name")
     )
-    return {"points": points, "fits": fits, "members": members}
+    return {"points": points, "fits": fits, "members": members, **curves.gather(con)}
 
 
 def took_ns(fit: Mapping[str, Any], size: float) -> tuple[float, float]:
@@ -164,7 +173,8 @@ def _rate(f: Mapping[str, Any]) -> str:
 
 def render(found: Mapping[str, pl.DataFrame]) -> Panel:
     """The panel from what `gather` found."""
-    if found["points"].is_empty():
+    measured = found.get("curves", pl.DataFrame())
+    if found["points"].is_empty() and measured.is_empty():
         why = (
             "No collective has both a size and a transfer time that is known, so there is no "
             "bandwidth. Traces of all ranks with sizes have it: torch.profiler records them with "
@@ -203,22 +213,22 @@ def render(found: Mapping[str, pl.DataFrame]) -> Panel:
     }
     left = found["fits"].height - len(rows)
     more = f"{left} more: retime sql 'FROM hockney_fit'." if left > 0 else ""
-    made = facets(found)
+    made = facets(found) if found["points"].height else []
+    if measured.height:
+        made += curves.facets(found, curve, _said)
+    said = [OWN] if found["points"].height else []
+    said += [curves.SAID, LINE] if measured.height else [LINE]
     used = {p[0] for f in made for p in f["points"]} - {-1}
     members = found["members"]["ranks"].to_list()
     return Panel(
         section(
             "bandwidth",
             TITLE,
-            note(
-                "Bus bandwidth over transfer alone: a point is the median of the collectives of "
-                "one size of one communicator, with a whisker to their tenth and ninetieth "
-                "hundredth. The line is T = p alpha + q S/B, its band two standard errors. It is "
-                "no NIC's line rate."
-            ),
+            note(" ".join(said)),
             chart("bandwidth", "bus bandwidth against message size, with the fitted line"),
-            table(rows, columns, right=("alpha", "rate", "tau"), fold="The fits"),
+            table(rows, columns, right=("alpha", "rate", "tau"), fold="The fits") if rows else "",
             note(more) if more else "",
+            *curves.tables(found, _with_error, _rate),
         ),
         {
             "facets": made,

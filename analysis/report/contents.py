@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...ingest.errors import RetimeError
 from ...queries.loader import materialise
 from .. import culprit, frames, whatif
+from ..terminal import mostly_paired
 from . import bandwidth, contention, experts, rails, stragglers, stretches, timeline
 
 if TYPE_CHECKING:
@@ -23,14 +25,15 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     materialise(con, *SHARED)
     dims = frames.waits_by_dim_and_op(con)
     ops = {op for op in dims["op"].to_list() if op}
-    base: Any = "it was not tried"
+    base: Any = "the page was made without what is re-timed"
     tried: dict[str, Any] = {}
-    if estimates and facts["steps"]:
+    tries: list[tuple[str, str]] = []
+    if estimates:
+        # A job without steps is replayed as one window.
         base = whatif.unchanged(job)
-        if not isinstance(base, str):
-            facts["culprit"] = culprit.find(job, facts, base, tried)
-    tries = whatif.candidates(facts, ops) if estimates and facts["steps"] else []
-    recorded = estimates and facts["framework"] == "recorded" and facts["steps"]
+    if not isinstance(base, str):
+        facts["culprit"] = culprit.find(job, facts, base, tried)
+        tries = whatif.candidates(facts, ops, whatif.latest(base))
     return {
         "facts": facts,
         "ranks": stretches.lanes(con),
@@ -39,7 +42,7 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "breakdown": frames.split(con, "rank"),
         "waits_by_dim": dims,
         "stragglers": stragglers.gather(con, scores=bool(estimates and facts["steps"])),
-        "study": job.stragglers() if recorded else None,
+        "study": _study(job, facts) if estimates else None,
         "bandwidth": bandwidth.gather(con),
         "overlap": frames.overlap_by_rank(con),
         "rails": rails.gather(con),
@@ -48,3 +51,13 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
         "whatif": whatif.estimates(base, tries, tried),
         "problems": frames.problem_kinds(con).to_dicts(),
     }
+
+
+def _study(job: Job, facts: dict[str, Any]) -> dict[str, Any] | None:
+    """The straggler study of a job that mostly waits in pairs or is of recorded operations."""
+    if not facts["steps"] or not (facts["framework"] == "recorded" or mostly_paired(facts)):
+        return None
+    try:
+        return job.stragglers()
+    except RetimeError:
+        return None

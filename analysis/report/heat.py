@@ -87,7 +87,7 @@ def render(timeline: dict[str, Any], by_dim: pl.DataFrame, facts: dict[str, Any]
             TITLE,
             note(
                 "Wait is the time before the last rank had started: no bandwidth can shorten it. "
-                "The rank that the others wait for has a pale row among dark ones."
+                "The rank that the others wait for has a row with little wait among rows with much."
             ),
             alone,
             matrix,

@@ -93,6 +93,7 @@ function bandwidthOf(place) {
     const [x, y] = [(event.clientX - box.left) * k, (event.clientY - box.top) * k];
     let best = null;
     let least = 24;
+    const of = facet.of ?? "collective";
     for (const p of facet.points) {
       const d = Math.hypot(across.at(p[1]) - x, up.at(p[2]) - y);
       if (d < least) { least = d; best = p; }
@@ -101,7 +102,7 @@ function bandwidthOf(place) {
     const rate = (v) => digits(v) + " GB/s";
     const members = found.members[best[0]];
     const lines = [`${bytes(best[1])}: ${rate(best[2])}`,
-      `${rate(best[3])} to ${rate(best[4])} over ${best[5]} ${best[5] === 1 ? "collective" : "collectives"}`];
+      `${rate(best[3])} to ${rate(best[4])} over ${best[5]} ${of}${best[5] === 1 ? "" : "s"}`];
     if (members) lines.push("ranks " + listed(members));
     point(event, lines);
   }

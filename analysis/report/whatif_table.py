@@ -15,23 +15,24 @@ TITLE = "What if"
 def render(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Panel:
     """The panel from `whatif.estimates`."""
     if not found["rows"]:
-        none = "no rank is known to be late" if facts["steps"] else "the job has no steps"
+        none = "no rank is known to be late"
         return Panel(absent("whatif", TITLE, f"Nothing can be re-timed: {found['error'] or none}."))
+    unit = "step" if facts["steps"] else "trace"
     rows = [_row(r, len(found.get("steps") or ())) for r in found["rows"]]
     saw = [r for r in found["rows"] if r["error"] is None]
     parts = []
     if saw:
         parts.append(
             note(
-                f"Measured {units.time(found['measured_ns'], 4)} a step, {trust.fidelity(found)}. "
-                f"{trust.BY_CONSTRUCTION}"
+                f"Measured {units.time(found['measured_ns'], 4)} a {unit}, "
+                f"{trust.fidelity(found)}. {trust.BY_CONSTRUCTION}"
             )
         )
         if trust.path(found):
             parts.append(note(f"The {trust.path(found)}."))
     titles = {
         "what": "if",
-        "step": "the step takes (interval)",
+        "step": f"the {unit} takes (interval)",
         "gain": "gain",
         "wait": "wait saved",
         "transfer": "transfer saved",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
@@ -22,6 +23,7 @@ from retime.analysis.report import (
     stretches,
     timeline,
 )
+from retime.analysis.whatif import candidates
 
 FACTS = {"participations": 0, "ranks_seen": 2, "steps": 4, "hosts": 2, "all_wait_ns": 1000}
 
@@ -206,10 +208,88 @@ def test_a_gain_within_its_interval_is_no_fix() -> None:
     head, said = fix_first.sentence(found, doubtful)
     assert head == "Nothing re-timed gains beyond its interval"
     assert said == (
-        "The most room is in moving bytes under compute, or faster: at most 200 ns of the mean "
-        "step. How much of it a fix gains is not known."
+        "The most room is in moving bytes under compute, or faster: 200 ns of the mean step, "
+        "without the wait that it causes on other ranks. How much a fix gains is not known."
     )
-    assert fix_first.sentence([], whatif())[0] == "Nothing could be re-timed"
+    assert fix_first.sentence([], whatif(), "trace") == (
+        "Nothing could be re-timed",
+        "No class that a fix is known for takes 1 % of the trace.",
+    )
+
+
+def test_fewer_ranks_lead_where_they_are_most_of_the_gain() -> None:
+    tried = whatif(
+        ("align-arrivals", 700, 690, 710),
+        ("align-arrivals:ranks=1", 900, 880, 920),
+        ("align-arrivals:ranks=0+1+2", 750, 740, 760),
+    )
+    head, _ = fix_first.sentence(fix_first.candidates(tried, ROOM), tried)
+    assert head == "Get ranks 0, 1 and 2 to their collectives in time"
+
+
+STUDY = {"measured_ns": 1000.0, "replayed_ns": 950.0, "ideal_ns": 750.0, "slowest_ranks": [7]}
+PAIRED = {"scope": "step", "classes": [], "paired_wait_share": 0.8, "ranks_seen": 8}
+
+
+def test_a_pipeline_is_told_its_stage_or_rank_and_no_more_than_the_ideal_gains() -> None:
+    def of(m_s: float | None, m_w: float | None) -> tuple[list[int], tuple[str, str]]:
+        study = {**STUDY, "m_s": m_s, "m_w": m_w}
+        tried = whatif(("align-arrivals:to=ideal", 840, 830, 850))
+        found = fix_first.candidates(tried, PAIRED, study)
+        return [c["gain_ns"] for c in found], fix_first.sentence(found, tried)
+
+    # The excess is 200 ns; all operations at their ideal gain 160 ns, re-timed.
+    assert of(1.2, 0.5) == (
+        [160, 100],
+        (
+            "Get the last pipeline stage to its ideal",
+            "By the straggler study, the step would take 160 ns less (16.0 %), as much as with "
+            "every operation at its ideal (re-timed).",
+        ),
+    )
+    assert of(None, 0.5)[1] == (
+        "Get rank 7 to its ideal",
+        "By the straggler study, the step would take 100 ns less (10.0 %).",
+    )
+    assert of(0.05, 0.09)[0] == []
+    assert of(0.05, 0.09)[1][0] == "No stage and no rank stands out"
+
+
+def test_nobody_is_aligned_where_the_schedule_makes_them_wait() -> None:
+    facts = {**PAIRED, "waited_for": {"rank": 3}, "culprit": {"rank": 7}, "framework": "kineto"}
+    assert candidates(facts, set(), [1, 2]) == [
+        ("align-arrivals:to=ideal", "every operation at its ideal")
+    ]
+    alone = {**facts, "paired_wait_share": 0.1}
+    assert candidates(alone, set(), [2, 1])[-1] == (
+        "align-arrivals:ranks=1+2",
+        "ranks 1 and 2 together are not late",
+    )
+
+
+def test_a_benchmark_has_its_curve_and_its_line(
+    open_rows: Callable[..., duckdb.DuckDBPyConnection], rows: dict[str, Any]
+) -> None:
+    # T = 1000 ns + S ns / 10 of 2 ranks' all-reduce, whose bus bandwidth is S / T.
+    curve = [
+        {"op": "all_reduce", "bytes": s, "n_ranks": 2, "n_hosts": 1,
+         "dtype": "float32", "redop": "sum", "in_place": False, "time_ns": 1000 + s // 10,
+         "tool": "nccl-tests"}
+        for s in (10_000, 100_000, 1_000_000)
+    ]  # fmt: skip
+    found = bandwidth.gather(open_rows({**rows, "cost_curves": curve}))
+    assert found["curves"].select("bytes", "gbps", "n").rows() == [
+        (10_000, 5.0, 1), (100_000, pytest.approx(100 / 11), 1),
+        (1_000_000, pytest.approx(1000 / 101), 1),
+    ]  # fmt: skip
+    panel = bandwidth.render({**found, "points": found["points"].head(0)})
+    (facet,) = panel.data["facets"]
+    assert facet["title"] == "benchmark · all_reduce · 2 ranks · float32 · out of place"
+    assert facet["points"][0] == [-1, 10_000, 5.0, 5.0, 5.0, 1]
+    assert facet["lines"][0]["at"][0][:2] == [10_000, 5.0]
+    assert "The fits of benchmarks" in panel.html
+    assert "is no work of this job" in panel.html
+    assert len(bandwidth.render(found).data["facets"]) == 2
 
 
 LATE = pl.DataFrame(
