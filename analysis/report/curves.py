@@ -40,14 +40,16 @@ def gather(con: DuckDBPyConnection) -> dict[str, pl.DataFrame]:
     """`curves` (a curve and a size) and `curve_fits` (`cost_curve_fit`), for `bandwidth.gather`.
 
     A point has `n` measurements and the median, least and greatest of their bus bandwidth (GB/s),
-    as the benchmark printed it, or S/T times the factor of the operation where it did not.
+    as the benchmark printed it, or S/T times the factor of the operation where it did not or
+    rounded it to 0.
     """
     points = frame(
         con.sql("""
         WITH rates AS (
             SELECT * REPLACE (lower(algo) AS algo),
                 coalesce(
-                    busbw_bytes_per_s / 1e9, bytes / time_ns * busbw_factor(op, n_ranks)
+                    nullif(busbw_bytes_per_s, 0) / 1e9,
+                    bytes / time_ns * busbw_factor(op, n_ranks)
                 ) AS rate
             FROM cost_curves WHERE bytes > 0 AND time_ns > 0
         )
