@@ -116,14 +116,25 @@ def _(pl, sides):
     change = sides.diff()
     by_group = pl.DataFrame(
         [
-            {"group": r["group"], **{k[:-3] + "_ms": (r[k] or 0) / 1e6 for k in ("a_ns", "b_ns")},
-             "change_ms": r["change_ns"] / 1e6, "significant": r["significant"],
-             "low_ms": None if r["low_ns"] is None else r["low_ns"] / 1e6,
-             "high_ms": None if r["high_ns"] is None else r["high_ns"] / 1e6}
+            {
+                "group": r["group"],
+                **{k[:-3] + "_ms": (r[k] or 0) / 1e6 for k in ("a_ns", "b_ns")},
+                "change_ms": r["change_ns"] / 1e6,
+                "significant": r["significant"],
+                "low_ms": None if r["low_ns"] is None else r["low_ns"] / 1e6,
+                "high_ms": None if r["high_ns"] is None else r["high_ns"] / 1e6,
+            }
             for r in (change["groups"] if change else [])
         ],
-        schema={"group": pl.String, "a_ms": pl.Float64, "b_ms": pl.Float64, "change_ms": pl.Float64,
-                "significant": pl.Boolean, "low_ms": pl.Float64, "high_ms": pl.Float64},
+        schema={
+            "group": pl.String,
+            "a_ms": pl.Float64,
+            "b_ms": pl.Float64,
+            "change_ms": pl.Float64,
+            "significant": pl.Boolean,
+            "low_ms": pl.Float64,
+            "high_ms": pl.Float64,
+        },
     )
     by_group
     return (by_group, change)
@@ -147,16 +158,28 @@ def _(GREY, alt, by_group, drawn):
 def _(change, pl):
     by_part = pl.DataFrame(
         [
-            {"group": r["group"], "what": r["what"], "before_ms": r["a_ns"] / 1e6,
-             "after_ms": r["b_ns"] / 1e6, "change_ms": r["change_ns"] / 1e6,
-             "more_ms": r["more_ns"] and r["more_ns"] / 1e6,
-             "slower_ms": r["slower_ns"] and r["slower_ns"] / 1e6,
-             "significant": r["significant"]}
+            {
+                "group": r["group"],
+                "what": r["what"],
+                "before_ms": r["a_ns"] / 1e6,
+                "after_ms": r["b_ns"] / 1e6,
+                "change_ms": r["change_ns"] / 1e6,
+                "more_ms": r["more_ns"] and r["more_ns"] / 1e6,
+                "slower_ms": r["slower_ns"] and r["slower_ns"] / 1e6,
+                "significant": r["significant"],
+            }
             for r in (change["parts"][:20] if change else [])
         ],
-        schema={"group": pl.String, "what": pl.String, "before_ms": pl.Float64,
-                "after_ms": pl.Float64, "change_ms": pl.Float64, "more_ms": pl.Float64,
-                "slower_ms": pl.Float64, "significant": pl.Boolean},
+        schema={
+            "group": pl.String,
+            "what": pl.String,
+            "before_ms": pl.Float64,
+            "after_ms": pl.Float64,
+            "change_ms": pl.Float64,
+            "more_ms": pl.Float64,
+            "slower_ms": pl.Float64,
+            "significant": pl.Boolean,
+        },
     )
     by_part
     return (by_part,)

@@ -265,7 +265,9 @@ def _(CLASSES, alt, by_class, drawn, latest, pl):
         .mark_bar()
         .encode(
             y=alt.Y("rank:O", title="rank"),
-            x=alt.X("excess_ms:Q", title="ms of a step more (right) or less (left) than the median rank"),
+            x=alt.X(
+                "excess_ms:Q", title="ms of a step more (right) or less (left) than the median rank"
+            ),
             color=alt.Color("class:N", scale=CLASSES, title=None),
             tooltip=["rank:O", "class:N", "ms:Q", "median_ms:Q", "excess_ms:Q"],
         ),
