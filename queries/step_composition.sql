@@ -27,10 +27,18 @@ SELECT place, class, event_id, name, start_ns AS begun_ns, from_ns AS start_ns, 
 FROM cut
 WHERE end_ns > from_ns;
 
--- One row a name or signature of a collective, by its hash.
+-- One row a name that work may have, by its hash: as in `_activity`, whose names these are.
 CREATE VIEW _work_names AS
 SELECT hash(name) AS hash, min(name) AS what
-FROM (SELECT DISTINCT name FROM _activity WHERE name IS NOT NULL)
+FROM (
+    SELECT DISTINCT name FROM events WHERE kind IN ('kernel', 'memcpy', 'memset')
+    UNION
+    SELECT DISTINCT op FROM waits
+    UNION
+    SELECT DISTINCT e.name FROM events e ANTI JOIN _device_ranks USING (job, rank)
+    WHERE e.kind = 'host_op'
+)
+WHERE name IS NOT NULL
 GROUP BY ALL;
 
 -- A rank, step and class of work, and what its time went to. The rows of a class add up to that of
@@ -58,7 +66,7 @@ CREATE VIEW step_composition (
 ) AS
 WITH own AS MATERIALIZED (
     FROM _own_time
-), computes AS (
+), computes AS MATERIALIZED (
     SELECT o.place, o.name, o.start_ns, o.end_ns, s.stretch, s.ordinal, s.step, s.to_ns
     FROM (FROM own WHERE class = 'compute') o
     ASOF LEFT JOIN (
@@ -104,39 +112,53 @@ WITH own AS MATERIALIZED (
         min(w.dim || ' ' || w.op || ' ' || size_class(w.bytes)) AS signature
     FROM waits w JOIN _job_numbers n USING (job)
     GROUP BY ALL
-), exposed AS (
+), exposed AS MATERIALIZED (
     SELECT
-        r.place, r.ordinal, r.class, o.name, o.event_id, o.begun_ns, o.end_ns, o.class AS owner,
-        sum(r.end_ns - r.start_ns) AS ns,
-        count(*) FILTER (r.start_ns = o.start_ns) AS pieces
+        r.place, r.ordinal, r.class, r.owner, r.end_ns - r.start_ns AS ns,
+        r.start_ns = o.start_ns AS begins, o.name, o.event_id, o.begun_ns, o.end_ns
     FROM rest r
     ASOF JOIN (FROM own WHERE class <> 'compute') o
         ON o.place = r.place AND o.class = r.owner AND o.start_ns <= r.start_ns
+), exposed_comm AS (
+    SELECT
+        place, ordinal, class, name, event_id, begun_ns, end_ns,
+        sum(ns) AS ns, count(*) FILTER (begins) AS pieces
+    FROM exposed WHERE owner = 'comm'
     GROUP BY ALL
 ), signed AS (
     SELECT
         e.place, e.ordinal, e.class, coalesce(p.signature, a.signature) AS signature, e.name,
         sum(e.ns) AS ns, sum(e.pieces) AS pieces
-    FROM exposed e
-    LEFT JOIN parts p
-        ON e.owner = 'comm' AND p.place = e.place AND p.event_id = e.event_id
+    FROM exposed_comm e
+    LEFT JOIN parts p ON p.place = e.place AND p.event_id = e.event_id
     LEFT JOIN parts a
-        ON e.owner = 'comm' AND e.event_id IS NULL AND a.event_id IS NULL
+        ON e.event_id IS NULL AND a.event_id IS NULL
         AND a.place = e.place AND a.start_ns = e.begun_ns AND a.end_ns = e.end_ns
     GROUP BY ALL
+    UNION ALL
+    SELECT
+        place, ordinal, class, NULL, name, sum(ns), count(*) FILTER (begins)
+    FROM exposed WHERE owner = 'copy'
+    GROUP BY place, ordinal, class, name
 ), stepped AS (
     SELECT place, ordinal, any_value(step) AS step
     FROM _stretches WHERE ordinal > 0 GROUP BY ALL
 ), every AS (
     SELECT place, step, 'compute' AS class, NULL AS signature, name, ns, pieces FROM computed
     UNION ALL
-    SELECT g.place, s.step, g.class, g.signature, g.name, g.ns, g.pieces
+    -- Kernels of several names may be one kind of collective.
+    SELECT
+        g.place, s.step, g.class, g.signature, CASE WHEN g.signature IS NULL THEN g.name END,
+        g.ns, g.pieces
     FROM signed g LEFT JOIN stepped s USING (place, ordinal)
+), summed AS (
+    SELECT place, step, class, signature, name, sum(ns) AS ns, sum(pieces) AS pieces
+    FROM every
+    GROUP BY ALL
 )
 SELECT
     j.job, _rank_at(e.place) AS rank, e.step, e.class, coalesce(e.signature, w.what) AS what,
-    sum(e.ns)::BIGINT AS ns, sum(e.pieces)::BIGINT AS pieces
-FROM every e
+    e.ns::BIGINT AS ns, e.pieces::BIGINT AS pieces
+FROM summed e
 JOIN _job_numbers j ON j.number = _number_at(e.place)
-LEFT JOIN _work_names w ON w.hash = e.name
-GROUP BY ALL;
+LEFT JOIN _work_names w ON w.hash = e.name;
