@@ -28,6 +28,8 @@ LONGEST_START = 1.25
 """What comes before the first end of a step has at most so many times the kernels of a step."""
 MOST_COUNTED = 1 << 26
 """Steps times names that are counted at most (8 bytes each)."""
+LATEST_NS = (1 << 63) - 1
+"""The last moment there is: nothing ends after it."""
 APART = 4
 """So many times more work lies between two steps' optimizers than within one's."""
 
@@ -87,12 +89,16 @@ def _bursts(pieces: list[tuple[int, int]], others: np.ndarray) -> list[int] | No
     after = np.searchsorted(others, stops[:-1], side="right")
     gaps = np.maximum(before - after, 0)
     if not len(gaps) or gaps.max() == 0:
-        return [int(stops[-1]) + 1]
+        return [_after(stops[-1])]
     far = gaps > gaps.max() / APART
     if gaps[~far].max(initial=0) * APART > gaps[far].min():
         return None
     last = [*np.flatnonzero(far).tolist(), len(pieces) - 1]
-    return [int(stops[i]) + 1 for i in last]
+    return [_after(stops[i]) for i in last]
+
+
+def _after(stop: np.int64) -> int:
+    return min(int(stop) + 1, LATEST_NS)
 
 
 def _slice(tokens: Tokens, a: int, b: int) -> Tokens:

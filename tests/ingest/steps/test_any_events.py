@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from retime.ingest import schema, steps
 
@@ -42,6 +42,19 @@ def table(name, rows):
     return pa.Table.from_batches([declared.batch(columns)])
 
 
+def event(of_kind, name, start_ns, category):
+    return {
+        "rank": 0, "event_id": 0, "kind": of_kind, "name": name, "thread": "t",
+        "start_ns": start_ns, "dur_ns": 0, "correlation": 0, "category": category,
+    }  # fmt: skip
+
+
+# An optimizer at the last moment that a table can hold.
+AT_THE_END = [event("kernel", "a", t, "optimizer") for t in (0, I64)]
+AT_THE_END += [event("kernel", "b", t, "gemm") for t in (0, *range(1, 9))]
+
+
+@example(AT_THE_END, [], "")
 @given(st.lists(EVENT, max_size=40), st.lists(CALL, max_size=10), st.sampled_from(["", "st*"]))
 @settings(max_examples=150, deadline=None)
 def test_arbitrary_events(tmp_path_factory, events, calls, pattern):
