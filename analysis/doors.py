@@ -68,21 +68,27 @@ class Warehouse:
         kept for the job; without it, those of the file $RETIME_KERNEL_PATTERNS are, where nothing
         was said of the job's kernels before. Returns an IngestReport whose `exit_code` is 1 where
         input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks or
-        jobs clash or a rule is wrong.
+        jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept.
         """
-        from ..ingest.run import ingest
+        from ..ingest import settings
+        from ..ingest.run import ingest, job_id_of
 
         if isinstance(paths, str | os.PathLike):
             paths = [paths]
+        given = [os.fspath(p) for p in paths]
         default = os.environ.get("RETIME_KERNEL_PATTERNS")
         rules = []
         if kernel_patterns or default:
             from . import kernels
 
             rules = kernels.given(os.fspath(kernel_patterns or default or ""))
+            if given and kernel_patterns:
+                # Before anything is read: what cannot be kept must not end a finished ingest.
+                id = job_id_of(given) if job is None else job
+                kernels.with_rules(self.store.job_folder(id), rules)
         report = ingest(
             self.store,
-            [os.fspath(p) for p in paths],
+            given,
             job=job,
             rank=rank,
             format=format,
@@ -92,7 +98,9 @@ class Warehouse:
         )
         if rules and report.exit_code < 3:
             folder = self.store.job_folder(report.job)
-            if kernel_patterns or not self.store.snapshot(report.job).kernels:
+            standing = settings.usable(folder)
+            # Rules not given for this job are no reason to fail where its settings are damaged.
+            if kernel_patterns or not (standing.said.kernels or standing.problems):
                 kernels.say(folder, rules)
         return report
 

@@ -42,20 +42,31 @@ def facts(con: DuckDBPyConnection, rules: Sequence[KernelRule]) -> dict[str, Any
 def say(job_folder: Path, rules: Sequence[KernelRule] = (), clear: bool = False) -> None:
     """Keeps rules for a job's kernels, before those kept so far; `clear` forgets these first.
 
-    Raises UsageError where there would be more than `kernel_rules.MOST_RULES`.
+    Raises as `with_rules` does, and WarehouseError where they cannot be written.
     """
     with staging.writing(job_folder.parent), staging.locked(job_folder):
-        try:
-            old = settings.read(job_folder)
-        except WarehouseError:
-            if not clear:
-                raise
-            old = settings.Settings()
-        new = {r.pattern for r in rules}
-        kept = [] if clear else [r for r in old.kernels if r.pattern not in new]
-        if (n := len(kept) + len(rules)) > kernel_rules.MOST_RULES:
-            raise UsageError(f"{n} rules for kernels; {kernel_rules.MOST_RULES} are the most")
-        settings.write(job_folder, settings.replaced(old, kernels=[*rules, *kept]))
+        settings.write(job_folder, with_rules(job_folder, rules, clear))
+
+
+def with_rules(
+    job_folder: Path, rules: Sequence[KernelRule], clear: bool = False
+) -> settings.Settings:
+    """The job's settings as `say` would keep them; nothing is written.
+
+    Raises UsageError where there would be more than `kernel_rules.MOST_RULES`, WarehouseError
+    where the settings are damaged, but not with `clear`.
+    """
+    try:
+        old = settings.read(job_folder)
+    except WarehouseError:
+        if not clear:
+            raise
+        old = settings.Settings()
+    new = {r.pattern for r in rules}
+    kept = [] if clear else [r for r in old.kernels if r.pattern not in new]
+    if (n := len(kept) + len(rules)) > kernel_rules.MOST_RULES:
+        raise UsageError(f"{n} rules for kernels; {kernel_rules.MOST_RULES} are the most")
+    return settings.replaced(old, kernels=[*rules, *kept])
 
 
 def given(patterns: str | Path | None, texts: Sequence[str] = ()) -> list[KernelRule]:

@@ -116,7 +116,8 @@ def ingest(
     as soon as it is finished, the derived tables are made once at the end.
 
     Raises UsageError (also for clashing ranks, before anything is written), UnusableInput where
-    no source is usable, WarehouseError where the warehouse cannot be written.
+    no source is usable, WarehouseError where the warehouse cannot be written, or the job's
+    settings are damaged and `step_annotation` would change them (also before anything is written).
     """
     began = time.perf_counter()
     if not isinstance(warehouse, Warehouse):
@@ -126,6 +127,8 @@ def ingest(
     settings.check_text(step_annotation or "", "--step-annotation")
     job = job_id_of(given) if job is None else job
     folder = warehouse.job_folder(job)
+    if step_annotation is not None:
+        settings.read(folder)  # where they are damaged, nothing is to be ingested first
     n_workers = workers or os.cpu_count() or 1
     problems: list[tuple[str, Problem]] = []
     found = bundled(find_sources(given, lambda name, p: problems.append((name, p))), format)

@@ -166,3 +166,46 @@ def test_commands_that_follow_settings_say_what_is_wrong_with_them(
     (job.warehouse.store.job_folder("j") / settings.FILE).write_bytes(b"{")
     assert run([command, "j", *json]) == 0
     assert "note: left aside:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--step-annotation", "--kernel-patterns"])
+def test_what_cannot_be_kept_is_said_before_anything_is_ingested(
+    job, capsys, monkeypatch, tmp_path, demo_job, option
+):
+    monkeypatch.setenv("RETIME_WAREHOUSE", job.warehouse.url)
+    folder = job.warehouse.store.job_folder("j")
+    (folder / settings.FILE).write_bytes(b"{")
+    (tmp_path / "ours.csv").write_text("mine,gemm\n")
+    before = sorted(p for p in folder.rglob("*") if p.is_file())
+    value = {"--step-annotation": "it *", "--kernel-patterns": str(tmp_path / "ours.csv")}[option]
+    line = ["ingest", str(demo_job / "rank1.json.gz"), "--job", "j"]
+    assert run([*line, option, value]) == 3
+    told = capsys.readouterr().err
+    assert f"{folder / settings.FILE}: not settings" in told
+    assert "remove it and set anew" in told
+    assert sorted(p for p in folder.rglob("*") if p.is_file()) == before
+
+
+def test_default_patterns_leave_damaged_settings_to_the_problems(
+    job, monkeypatch, tmp_path, demo_job
+):
+    (tmp_path / "ours.csv").write_text("mine,gemm\n")
+    monkeypatch.setenv("RETIME_KERNEL_PATTERNS", str(tmp_path / "ours.csv"))
+    folder = job.warehouse.store.job_folder("j")
+    (folder / settings.FILE).write_bytes(b"{")
+    assert job.warehouse.ingest(demo_job / "rank1.json.gz", job="j").exit_code == 0
+    assert (folder / settings.FILE).read_bytes() == b"{"
+    assert len(bad_settings(job)) == 1
+
+
+def test_too_many_rules_are_said_before_anything_is_ingested(job, tmp_path, demo_job):
+    (tmp_path / "ours.csv").write_text("mine,gemm\n")
+    folder = job.warehouse.store.job_folder("j")
+    kernels = [settings.KernelRule(f"{n}", "gemm") for n in range(1000)]
+    settings.write(folder, settings.Settings(kernels=kernels))
+    sources = job.ranks().height
+    with pytest.raises(UsageError, match="1001 rules for kernels"):
+        job.warehouse.ingest(
+            demo_job / "rank1.json.gz", job="j", kernel_patterns=tmp_path / "ours.csv"
+        )
+    assert job.warehouse.job("j").ranks().height == sources
