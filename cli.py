@@ -556,7 +556,9 @@ def notebook(
     list_: Annotated[bool, typer.Option("--list", help="Their names and questions.")] = False,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="Only write the files, .py and .ipynb, there."),
+        typer.Option(
+            "--to", metavar="DIR", help="Only write the files there (.py and .ipynb, or --html's)."
+        ),
     ] = None,
     html: Annotated[
         bool, typer.Option("--html", "--run", help="Run, and write pages of what comes out.")
@@ -579,7 +581,7 @@ def notebook(
     """Opens notebooks about a job: why is a step slow, who is late, is it the network, and so on.
 
     They are copies, in retime-notebooks/JOB, and yours to change: open them again and your changes
-    are there. marimo serves them, or Jupyter; --html needs neither.
+    are there. marimo serves them, or Jupyter; --html needs neither, and writes pages there, too.
 
     \b
     Examples:

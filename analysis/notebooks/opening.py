@@ -136,7 +136,7 @@ def suffix(module: str) -> str:
 
 
 def folder_of(at: Point) -> Path:
-    """Where the copies that are opened lie: a folder for each job, below the current one."""
+    """Where copies that are opened and pages lie: a folder for each job, below the current one."""
     return Path("retime-notebooks") / _safe(at.job or "all")
 
 

@@ -42,7 +42,7 @@ def command(
     module = None if html or to is not None else opening.tool(jupyter)
     at = opening.point(of, names, job, against)
     if html:
-        paths, wrong = opening.write_html(names, to or Path(), at, force)
+        paths, wrong = opening.write_html(names, to or opening.folder_of(at), at, force)
         _say(paths, json)
         for line in wrong:
             print(f"failed: {terminal.clean(line)}", file=sys.stderr)
