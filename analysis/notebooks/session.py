@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import altair as alt
@@ -12,6 +13,7 @@ from ...ingest.errors import RetimeError
 from ...queries.loader import materialise
 from .. import doors
 from ..colours import COLOURS
+from ..terminal import clean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -67,21 +69,27 @@ class Sides(NamedTuple):
     """Of both jobs, with the table `sides` (job, step, side)."""
     words: str
 
-    def diff(self) -> dict[str, Any] | None:
-        """`analysis.diff.compare` of the two; None where there are not two, or nothing to split."""
+    def diff(self) -> tuple[dict[str, Any] | None, str]:
+        """`analysis.diff.compare` of the two, or None and the reason, as Markdown."""
         from .. import diff
 
         if self.before is self.after and self.steps_before is None:
-            return None
+            return None, plain(
+                f"job {self.after.id} has fewer than two steps, so it has no halves, and no job "
+                "before is given. BASELINE, or retime notebook JOB --against BEFORE, names one; "
+                "where annotations are the steps, retime ingest --step-annotation says which."
+            )
         try:
-            return diff.diff(
+            found = diff.diff(
                 self.before, self.after, steps_a=self.steps_before, steps_b=self.steps_after
             )
-        except RetimeError:
-            return None
+        except RetimeError as e:
+            return None, plain(f"{e}.")
+        return found, ""
 
-    def foreseen(self, policy: str) -> pl.DataFrame:
-        """The step before, re-timed under a policy, in ms; no row where it cannot be re-timed."""
+    def foreseen(self, policy: str) -> tuple[pl.DataFrame, str]:
+        """The step before, re-timed under a policy, in ms; else no row and why, as Markdown."""
+        why_not = ""
         try:
             got = doors.replay(self.before, [policy])
             rows = [
@@ -95,10 +103,11 @@ class Sides(NamedTuple):
                 }
                 for p in got["policies"]
             ]
-        except RetimeError:
-            rows = []
+        except RetimeError as e:
+            rows, why_not = [], plain(str(e))
         numbers = ("measured_before_ms", "replayed_ms", "low_ms", "high_ms", "fidelity_percent")
-        return pl.DataFrame(rows, {"policy": pl.String, **dict.fromkeys(numbers, pl.Float64)})
+        schema = {"policy": pl.String, **dict.fromkeys(numbers, pl.Float64)}
+        return pl.DataFrame(rows, schema), why_not
 
 
 def pair(
@@ -143,6 +152,11 @@ def _with_sides(sides: Sides, rows: list[Row]) -> Sides:
     con.execute("CREATE OR REPLACE TEMP TABLE sides (job VARCHAR, step BIGINT, side VARCHAR)")
     con.executemany("INSERT INTO sides VALUES (?, ?, ?)", rows)
     return sides
+
+
+def plain(text: str) -> str:
+    """Text from a trace as Markdown that means just that text."""
+    return re.sub(r"[^\w\s.,:;%/=()'-]|_", lambda m: f"&#{ord(m[0])};", clean(text))
 
 
 class Said:

@@ -194,12 +194,22 @@ def rails_and_experts(
 
 
 def changed(
-    sides: Sides, change: Mapping[str, Any] | None, foreseen: pl.DataFrame, policy: str
+    sides: Sides,
+    change: Mapping[str, Any] | None,
+    foreseen: pl.DataFrame,
+    policy: str,
+    why_not: str = "",
+    why_not_foreseen: str = "",
 ) -> Said:
-    """By how much the step changed, which parts explain it, and what a replay had said."""
+    """By how much the step changed, which parts explain it, and what a replay had said.
+
+    `why_not` is the reason where there is no change to tell, `why_not_foreseen` why nothing was
+    re-timed, both as `Sides` gives them.
+    """
     if change is None:
+        otherwise = "give a job before, or a job of two steps and more."
         return words.verdict(
-            ["**There is nothing to compare:** give a job before, or a job of two steps and more."],
+            [f"**There is nothing to compare:** {why_not or otherwise}"],
             sides.after, ["jobs", "notebook {job} --name before-and-after --against BEFORE"],
         )  # fmt: skip
     a, b = change["a"]["step_ns"], change["b"]["step_ns"]
@@ -232,7 +242,8 @@ def changed(
             f" measured after: {b / 1e6:.4g} ms."
         )
     if not foreseen.height:
-        said.append(f"The job before cannot be re-timed under {words.code(policy)}.")
+        reason = f": {why_not_foreseen}" if why_not_foreseen else ""
+        said.append(f"The job before cannot be re-timed under {words.code(policy)}{reason}.")
     nexts = (
         [f"diff {{job}} {{job}} --steps-a {sides.steps_before} --steps-b {sides.steps_after}"]
         if sides.before is sides.after

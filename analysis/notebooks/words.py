@@ -11,7 +11,7 @@ import polars as pl
 
 from .. import doors, units
 from ..terminal import clean, straggler_sentence
-from .session import Said
+from .session import Said, plain
 
 if TYPE_CHECKING:
     from ..doors import Job
@@ -103,11 +103,6 @@ def verdict(said: Sequence[str], job: Job | None, commands: Sequence[str]) -> Sa
     lines = [f"retime {c.replace('{job}', id)}{where if '{job}' in c else ''}" for c in commands]
     block = "\n".join(clean(line) for line in lines)
     return Said("\n\n".join([*filter(None, said), "What next:", f"```sh\n{block}\n```"]))
-
-
-def plain(text: str) -> str:
-    """Text from a trace as Markdown that means just that text."""
-    return re.sub(r"[^\w\s.,:;%/=()'-]|_", lambda m: f"&#{ord(m[0])};", clean(text))
 
 
 def code(text: object) -> str:

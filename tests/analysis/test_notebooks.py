@@ -297,14 +297,63 @@ def test_two_jobs_are_compared_by_name(warehouse: str, monkeypatch: pytest.Monke
         *(("after", "demo", step) for step in (10, 11, 12, 13)),
         ("before", "bare", None),
     ]
-    assert sides.diff() is None
-    assert sides.foreseen("align-arrivals").height == 0
+    change, why_not = sides.diff()
+    assert change is None
+    assert why_not == "job 'bare' has no work with times: there is nothing to compare."
+    foreseen, why_not_foreseen = sides.foreseen("align-arrivals")
+    assert foreseen.height == 0
+    said = verdicts.changed(sides, change, foreseen, "align-arrivals", why_not, why_not_foreseen)
+    assert f"**There is nothing to compare:** {why_not}" in said.text
+
+
+def test_a_job_without_steps_is_the_reason_that_is_told(
+    tmp_path: Path, demo_job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A baseline of which one step alone is known: no ProfilerStep, nothing that recurs."""
+    wh = retime.open(tmp_path / "w")
+    wh.ingest([demo_job / "rank0.json.gz"], job="with")
+    trace = {
+        "distributedInfo": {"rank": 0, "world_size": 1},
+        "traceEvents": [
+            {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 10, "dur": 5,
+             "args": {"device": 0, "stream": 7, "correlation": 1}}
+        ],
+    }  # fmt: skip
+    (tmp_path / "none.json").write_text(json.dumps(trace))
+    wh.ingest([tmp_path / "none.json"], job="without_steps")
+    sides = session.pair(wh.url, "without_steps", "with")
+    change, why_not = sides.diff()
+    assert change is None
+    assert why_not.startswith("job 'without&#95;steps' has no steps and the other has")
+    assert "retime ingest --step-annotation NAME says what its steps are" in why_not
+    foreseen, reason = sides.foreseen("align-arrivals")
+    said = verdicts.changed(sides, change, foreseen, "align-arrivals", why_not, reason).text
+    assert why_not in said
+    alone = session.pair(wh.url, None, "without_steps")
+    assert "job without&#95;steps has fewer than two steps" in alone.diff()[1]
+    monkeypatch.setenv("RETIME_WAREHOUSE", wh.url)
+    monkeypatch.setenv("RETIME_JOB", "with")
+    monkeypatch.setenv("RETIME_BASELINE", "without_steps")
+    shown = page.run(source.cells("before-and-after"))
+    assert page.errors(shown) == []
+    told = [s.value.text for s in shown if isinstance(s.value, session.Said)]
+    assert sum("has no steps and the other has" in text for text in told) == 2
+
+
+def test_what_cannot_be_re_timed_is_told_with_its_reason(warehouse: str) -> None:
+    sides = session.pair(warehouse, None, "demo")
+    change, _ = sides.diff()
+    foreseen, why_not = sides.foreseen("no-such-policy")
+    assert "no-such-policy" in why_not
+    said = verdicts.changed(sides, change, foreseen, "no-such-policy", "", why_not).text
+    assert f"The job before cannot be re-timed under `no-such-policy`: {why_not}." in said
 
 
 def test_halves_of_a_job_are_compared(warehouse: str) -> None:
     sides = session.pair(warehouse, None, "demo")
     assert (sides.steps_before, sides.steps_after) == ("10,11", "12,13")
-    change = sides.diff()
+    change, why_not = sides.diff()
+    assert why_not == ""
     assert change is not None
     assert (change["a"]["steps"], change["b"]["steps"]) == ([10, 11], [12, 13])
 
@@ -456,10 +505,12 @@ def test_a_page_is_written_without_a_server(
     assert cli.run(line) == 0
     (written,) = json.loads(capsys.readouterr().out)
     text = (tmp_path / written["path"]).read_text()
-    assert written["path"] == "all-fleet.html"
+    assert written["path"] == "retime-notebooks/all/all-fleet.html"
     assert text.count("<svg") == 2
     assert "http://" not in text.replace("http://www.w3.org/", "")
     assert cli.run(line) == 2, "it is there already"
+    assert cli.run([*line, "--to", "elsewhere"]) == 0
+    assert [p.name for p in tmp_path.iterdir()] == ["elsewhere", "retime-notebooks"]
 
 
 def test_the_fleet_verdict_names_hosts_weeks_and_kernels() -> None:

@@ -113,7 +113,7 @@ def _(mo):
 
 @app.cell
 def _(pl, sides):
-    change = sides.diff()
+    change, why_not = sides.diff()
     by_group = pl.DataFrame(
         [
             {
@@ -137,11 +137,11 @@ def _(pl, sides):
         },
     )
     by_group
-    return (by_group, change)
+    return (by_group, change, why_not)
 
 
 @app.cell
-def _(GREY, alt, by_group, drawn):
+def _(GREY, alt, by_group, drawn, why_not):
     _groups = alt.Chart(by_group).encode(y=alt.Y("group:N", sort=None, title=None))
     drawn(
         _groups.mark_bar(color="#56B4E9").encode(
@@ -149,7 +149,7 @@ def _(GREY, alt, by_group, drawn):
             tooltip=["group:N", "a_ms:Q", "b_ms:Q", "change_ms:Q", "significant:N"],
         )
         + _groups.mark_rule(color=GREY, strokeWidth=2).encode(x="low_ms:Q", x2="high_ms:Q"),
-        "There are not two sides to compare: give BASELINE, or a job of two steps and more.",
+        f"There is nothing to compare: {why_not}",
     )
     return
 
@@ -312,9 +312,9 @@ def _(mo):
 
 @app.cell
 def _(POLICY, sides):
-    foreseen = sides.foreseen(POLICY)
+    foreseen, why_not_foreseen = sides.foreseen(POLICY)
     foreseen
-    return (foreseen,)
+    return (foreseen, why_not_foreseen)
 
 
 @app.cell(hide_code=True)
@@ -326,8 +326,8 @@ def _(mo):
 
 
 @app.cell
-def _(POLICY, change, foreseen, sides, verdicts):
-    verdicts.changed(sides, change, foreseen, POLICY)
+def _(POLICY, change, foreseen, sides, verdicts, why_not, why_not_foreseen):
+    verdicts.changed(sides, change, foreseen, POLICY, why_not, why_not_foreseen)
     return
 
 
