@@ -10,17 +10,27 @@ CREATE MACRO _is_blocking_call(name) AS name IN (
     'hipMemcpy', 'hipMemcpyWithStream'
 );
 
--- The part of an interval that nothing of what ran `until_ns` had covered.
-CREATE MACRO _more_ns(start_ns, end_ns, until_ns)
-AS greatest(0, end_ns - greatest(start_ns, until_ns));
+-- What an interval adds to a union that it is of: what nothing of what ran `until_ns` had covered.
+-- 0 to one that it is not of: null would make nothing of differences.
+CREATE MACRO _adds_ns(is_of, start_ns, end_ns, until_ns)
+AS CASE WHEN is_of THEN greatest(0, end_ns - greatest(start_ns, until_ns)) ELSE 0 END;
 
--- One row a rank, step (`ordinal`, 0 outside) and class of work with its time in it (`idle` is
--- false; 0 where there is none), and one row a piece of a gap: from the end of all work begun so
--- far to the next, cut at the boundaries of steps. `free_ns` is where the whole gap began,
--- `before_hash` the name of the work whose end began it, `after_hash` of that which ended it.
--- Times of classes are measures of unions: of compute alone, then with one more class at a time,
--- and what each adds is that class's own. An interval adds to a union what of it lies after the
--- latest end before it; where it crosses boundaries of steps, to each stretch its part.
+-- Of which unions an interval of a class is: compute and transfers; these and unsplit
+-- communication; compute and all communication; all work.
+CREATE MACRO _of_transfer(class) AS class IN ('compute', 'transfer');
+CREATE MACRO _of_unsplit(class, unsplit) AS class IN ('compute', 'transfer') OR unsplit;
+CREATE MACRO _of_comm(class) AS class IN ('compute', 'comm');
+CREATE MACRO _of_work(class) AS class <> 'transfer';
+
+-- Three kinds of rows of one walk along the ranks' time.
+-- `class`: a rank, step (`ordinal`, 0 outside) and class of work, with its time (0 where there is
+-- none). Times of classes are measures of unions: of compute alone, then with one more class at a
+-- time, and what each adds is that class's own. An interval adds to a union what of it lies after
+-- the latest end before it; where it crosses boundaries of steps, to each stretch its part.
+-- `gap`: a piece of a gap: from the end of all work begun so far to the next, cut at the boundaries
+-- of steps. `free_ns` is where the whole gap began, `after_hash` the name of the work that ended it.
+-- `work`: an interval, or (class `transfer`) the part of one that moves bytes, with its name as
+-- `after_hash` and what it adds to each union, not cut.
 -- The launch of the work that ended a gap decides its class: begun before the gap, the work waited
 -- for its stream; begun in it, the host was late, because it spent at least half of the time until
 -- the launch in the data loader, or sat in a blocking call when or after the gap began, or else
@@ -54,18 +64,12 @@ WITH swept AS MATERIALIZED (
 ), unions AS (
     SELECT
         place, ordinal, step,
-        -- No row of a class adds nothing: null would make nothing of the differences.
-        sum(CASE WHEN class = 'compute' THEN _more_ns(start_ns, end_ns, compute_ns) ELSE 0 END)
-            AS compute,
-        sum(CASE WHEN class = 'comm' THEN _more_ns(start_ns, end_ns, comm_ns) ELSE 0 END) AS comm,
-        sum(CASE WHEN class IN ('compute', 'transfer')
-                 THEN _more_ns(start_ns, end_ns, transfer_ns) ELSE 0 END) AS with_transfer,
-        sum(CASE WHEN class IN ('compute', 'transfer') OR unsplit
-                 THEN _more_ns(start_ns, end_ns, unsplit_ns) ELSE 0 END) AS with_unsplit,
-        sum(CASE WHEN class IN ('compute', 'comm')
-                 THEN _more_ns(start_ns, end_ns, all_comm_ns) ELSE 0 END) AS with_comm,
-        sum(CASE WHEN class <> 'transfer'
-                 THEN _more_ns(start_ns, end_ns, work_ns) ELSE 0 END) AS with_copy
+        sum(_adds_ns(class = 'compute', start_ns, end_ns, compute_ns)) AS compute,
+        sum(_adds_ns(class = 'comm', start_ns, end_ns, comm_ns)) AS comm,
+        sum(_adds_ns(_of_transfer(class), start_ns, end_ns, transfer_ns)) AS with_transfer,
+        sum(_adds_ns(_of_unsplit(class, unsplit), start_ns, end_ns, unsplit_ns)) AS with_unsplit,
+        sum(_adds_ns(_of_comm(class), start_ns, end_ns, all_comm_ns)) AS with_comm,
+        sum(_adds_ns(_of_work(class), start_ns, end_ns, work_ns)) AS with_copy
     FROM cut
     GROUP BY place, ordinal, step
 ), seen AS (
@@ -164,29 +168,35 @@ WITH swept AS MATERIALIZED (
         ON l.place = d.place AND l.thread = d.thread AND l.launch_ns > d.start_ns
     ASOF LEFT JOIN loading f
         ON l.place = f.place AND l.thread = f.thread AND l.free_ns > f.start_ns
-), ended AS NOT MATERIALIZED (
-    SELECT
-        place, end_ns,
-        arg_min(name, _axis_ns(start_ns, coalesce(event_id, 9223372036854775807))) AS name
-    FROM swept
-    WHERE tie = 0
-    GROUP BY place, end_ns
 )
 SELECT
-    place, ordinal, step,
-    part['class'] AS class, coalesce(part['ns'], 0)::BIGINT AS ns, false AS idle,
+    'class' AS kind, place, ordinal, step,
+    part['class'] AS class, coalesce(part['ns'], 0)::BIGINT AS ns,
     NULL AS start_ns, NULL AS end_ns, NULL AS free_ns,
-    NULL AS after_event_id, NULL AS after_hash, NULL AS before_hash, NULL AS launch_ns
+    NULL AS after_event_id, NULL AS after_hash, NULL AS launch_ns, NULL AS unsplit,
+    NULL AS compute_ns, NULL AS with_transfer_ns, NULL AS with_unsplit_ns, NULL AS with_comm_ns,
+    NULL AS with_copy_ns
 FROM busy
 UNION ALL
 SELECT
-    g.place, coalesce(s.ordinal, 0), s.step,
+    'gap', g.place, coalesce(s.ordinal, 0), s.step,
     CASE WHEN g.launch_ns IS NULL THEN 'idle_unknown'
          WHEN g.launch_ns < g.free_ns THEN 'idle_waiting_for_stream'
          ELSE l.class END,
-    g.end_ns - g.start_ns, true, g.start_ns, g.end_ns, g.free_ns,
-    g.event_id, g.name, b.name, g.launch_ns
+    g.end_ns - g.start_ns, g.start_ns, g.end_ns, g.free_ns,
+    g.event_id, g.name, g.launch_ns,
+    NULL, NULL, NULL, NULL, NULL, NULL
 FROM launched g
-LEFT JOIN ended b ON b.place = g.place AND b.end_ns = g.free_ns
 LEFT JOIN stretches s ON s.place = g.place AND s.stretch = g.stretch
-LEFT JOIN causes l ON l.place = g.place AND l.start_ns = g.start_ns;
+LEFT JOIN causes l ON l.place = g.place AND l.start_ns = g.start_ns
+UNION ALL
+SELECT
+    'work', place, NULL, NULL, class, end_ns - start_ns, start_ns, end_ns, NULL,
+    event_id, name, NULL, unsplit,
+    _adds_ns(class = 'compute', start_ns, end_ns, compute_ns),
+    _adds_ns(_of_transfer(class), start_ns, end_ns, transfer_ns),
+    _adds_ns(_of_unsplit(class, unsplit), start_ns, end_ns, unsplit_ns),
+    _adds_ns(_of_comm(class), start_ns, end_ns, all_comm_ns),
+    _adds_ns(_of_work(class), start_ns, end_ns, work_ns)
+FROM swept
+WHERE tie < 2;

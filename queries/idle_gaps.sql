@@ -11,15 +11,6 @@ FROM (
 )
 GROUP BY ALL;
 
--- One row a piece of a gap, with its class, and the work that ended the gap.
-CREATE VIEW _idle AS
-SELECT
-    n.job, _rank_at(i.place) AS rank, i.ordinal, i.start_ns, i.end_ns, i.free_ns,
-    i.after_event_id, a.name AS after_name, i.launch_ns, i.class
-FROM (FROM _accounts WHERE idle) i
-JOIN _job_numbers n ON n.number = _number_at(i.place)
-LEFT JOIN _names a ON a.hash = i.after_hash;
-
 -- A gap: a stretch in which no kernel and no copy runs on a rank's GPU (on a rank without one: no
 -- host operation or participation), between its first work or step and its last. A gap that
 -- crosses the boundary of a step is cut there, so a step's gaps add up to its idle time.
@@ -48,12 +39,24 @@ CREATE VIEW idle_gaps (
     -- [ns] start of the call that launched that work; null where not known
     launch_ns
 ) AS
+WITH accounts AS MATERIALIZED (
+    FROM _accounts WHERE kind <> 'class'
+), ended AS (
+    SELECT
+        place, end_ns,
+        arg_min(after_hash, _axis_ns(start_ns, coalesce(after_event_id, 9223372036854775807)))
+            AS hash
+    FROM accounts
+    WHERE kind = 'work' AND class <> 'transfer'
+    GROUP BY place, end_ns
+)
 SELECT
     n.job, _rank_at(i.place) AS rank, i.step,
     row_number() OVER (PARTITION BY i.place ORDER BY i.start_ns) - 1 AS gap,
     i.start_ns, i.ns AS dur_ns, i.class,
     b.name AS before, a.name AS after, i.launch_ns
-FROM (FROM _accounts WHERE idle) i
+FROM (FROM accounts WHERE kind = 'gap') i
 JOIN _job_numbers n ON n.number = _number_at(i.place)
-LEFT JOIN _names b ON b.hash = i.before_hash
+LEFT JOIN ended e ON e.place = i.place AND e.end_ns = i.free_ns
+LEFT JOIN _names b ON b.hash = e.hash
 LEFT JOIN _names a ON a.hash = i.after_hash;

@@ -30,7 +30,7 @@ WITH measured AS (
         sum(ns) FILTER (class IN ('compute', 'compute_with_comm'))::BIGINT AS compute_ns,
         sum(ns) FILTER (class = 'compute_with_comm')::BIGINT AS overlap_ns
     FROM _accounts
-    WHERE NOT idle
+    WHERE kind = 'class'
     GROUP BY place, ordinal, step
 )
 SELECT

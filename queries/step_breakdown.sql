@@ -23,7 +23,7 @@ CREATE VIEW step_breakdown (
 WITH totals AS (
     SELECT place, step, class, sum(ns)::BIGINT AS ns
     FROM _accounts
-    WHERE ns > 0
+    WHERE kind <> 'work' AND ns > 0
     GROUP BY place, ordinal, step, class
 )
 SELECT n.job, _rank_at(t.place) AS rank, t.step, t.class, t.ns

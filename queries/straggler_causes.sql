@@ -1,5 +1,5 @@
 -- Why a rank is late: its class of time, kernel, collective and host operation that stand out.
--- requires: clocks, waits, late_ranks, activity, straggler_evidence
+-- requires: clocks, waits, late_ranks, activity, accounts, straggler_evidence
 
 -- One row a rank that holds others up (see `blamed` below), with the class of time by which it
 -- exceeds the median rank most in the stretches that are looked at; the median is the lower one of
@@ -99,21 +99,30 @@ WITH parts AS MATERIALIZED (
     FROM windows w
     SEMI JOIN (FROM blamed WHERE key = -1) b USING (job)
 ), moments AS MATERIALIZED (
-    SELECT DISTINCT job, rank, unnest([from_ns, until_ns]) AS t FROM stretches
+    -- And one before all: what begins before the first may run beyond it.
+    SELECT DISTINCT job, rank, unnest([from_ns, until_ns, -9223372036854775808]) AS t
+    FROM stretches
 ), spent AS MATERIALIZED (
     FROM _spent
 ), marked AS MATERIALIZED (
     -- While the host collects garbage or loads data, idle time other than waiting for a stream is
     -- that, and so is what a rank without a GPU computes.
     SELECT
-        s.job, s.rank, s.start_ns, s.class AS before_class, m.class,
-        least(s.end_ns, m.end_ns) - greatest(s.start_ns, m.start_ns) AS ns,
-        s.free_ns, s.launch_ns, s.end_ns
+        s.job, s.rank, s.idle, s.class AS before_class, m.class,
+        greatest(s.start_ns, m.start_ns) AS from_ns, least(s.end_ns, m.end_ns) AS until_ns,
+        s.start_ns, s.end_ns, s.free_ns, s.launch_ns
     FROM (
-        SELECT s.*, unnest(range(_bucket(start_ns), _bucket(end_ns - 1) + 1)) AS bucket
-        FROM spent s LEFT JOIN _device_ranks d USING (job, rank)
-        WHERE (s.class LIKE 'idle%' AND s.class <> 'idle_waiting_for_stream')
-           OR (s.class = 'compute' AND d.rank IS NULL)
+        SELECT *, unnest(range(_bucket(start_ns), _bucket(end_ns - 1) + 1)) AS bucket
+        FROM (
+            SELECT job, rank, idle, class, start_ns, end_ns, free_ns, launch_ns
+            FROM spent
+            WHERE idle AND class <> 'idle_waiting_for_stream'
+            UNION ALL
+            -- What of it is new: these never overlap.
+            SELECT s.job, s.rank, false, s.class, s.end_ns - s.compute_ns, s.end_ns, NULL, NULL
+            FROM (FROM spent WHERE NOT idle AND compute_ns > 0) s
+            ANTI JOIN _device_ranks d USING (job, rank)
+        )
     ) s
     JOIN (
         SELECT *, unnest(range(_bucket(start_ns), _bucket(end_ns - 1) + 1)) AS bucket
@@ -121,32 +130,53 @@ WITH parts AS MATERIALIZED (
     ) m USING (job, rank, bucket)
     WHERE s.start_ns < m.end_ns AND m.start_ns < s.end_ns
       AND bucket = _bucket(greatest(s.start_ns, m.start_ns))
+), told AS (
+    -- Of work what it adds to unions, and until when it runs; of what never overlaps its length.
+    SELECT
+        job, rank, start_ns AS at_ns,
+        CASE WHEN idle THEN class END AS class,
+        CASE WHEN idle THEN end_ns - start_ns END AS ns,
+        compute_ns, with_transfer_ns, with_unsplit_ns, with_comm_ns, with_copy_ns,
+        CASE WHEN class = 'compute' THEN end_ns END AS compute_until,
+        CASE WHEN _of_transfer(class) THEN end_ns END AS transfer_until,
+        CASE WHEN _of_unsplit(class, unsplit) THEN end_ns END AS unsplit_until,
+        CASE WHEN _of_comm(class) THEN end_ns END AS comm_until,
+        CASE WHEN NOT idle AND _of_work(class) THEN end_ns END AS copy_until
+    FROM spent
+    UNION ALL
+    SELECT
+        job, rank, from_ns, unnest([class, before_class]),
+        unnest([until_ns - from_ns, from_ns - until_ns]),
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM marked
 ), grouped AS (
     -- First by the millisecond, but for those in which a moment lies: few rows are left to place.
     SELECT
         p.job, p.rank,
-        CASE WHEN b.rank IS NULL THEN _bucket(p.start_ns) << 20 ELSE p.start_ns END AS at_ns,
-        p.class, sum(p.ns) AS ns
-    FROM (
-        SELECT job, rank, start_ns, class, end_ns - start_ns AS ns FROM spent
-        UNION ALL
-        SELECT job, rank, start_ns, class, ns FROM marked
-        UNION ALL
-        SELECT job, rank, start_ns, before_class, -ns FROM marked
-    ) p
+        CASE WHEN b.rank IS NULL THEN _bucket(p.at_ns) << 20 ELSE p.at_ns END AS at_ns,
+        p.class, sum(p.ns) AS ns,
+        sum(compute_ns) AS compute_ns, sum(with_transfer_ns) AS with_transfer_ns,
+        sum(with_unsplit_ns) AS with_unsplit_ns, sum(with_comm_ns) AS with_comm_ns,
+        sum(with_copy_ns) AS with_copy_ns,
+        max(compute_until) AS compute_until, max(transfer_until) AS transfer_until,
+        max(unsplit_until) AS unsplit_until, max(comm_until) AS comm_until,
+        max(copy_until) AS copy_until
+    FROM told p
     LEFT JOIN (SELECT DISTINCT job, rank, _bucket(t) AS bucket FROM moments) b
-        ON b.job = p.job AND b.rank = p.rank AND b.bucket = _bucket(p.start_ns)
+        ON b.job = p.job AND b.rank = p.rank AND b.bucket = _bucket(p.at_ns)
     GROUP BY ALL
 ), slots AS (
-    -- Between two moments. A piece of time counts where it begins; pieces begin and end where
+    -- Between two moments. What never overlaps counts where it begins: gaps begin and end where
     -- participations do.
     SELECT
         m.job, m.rank, m.t,
-        sum(ns) FILTER (class = 'compute') AS compute,
-        sum(ns) FILTER (class = 'wait') AS wait,
-        sum(ns) FILTER (class = 'transfer') AS transfer,
-        sum(ns) FILTER (class = 'comm') AS comm,
-        sum(ns) FILTER (class = 'memcpy') AS memcpy,
+        sum(compute_ns) AS compute_ns, sum(with_transfer_ns) AS with_transfer_ns,
+        sum(with_unsplit_ns) AS with_unsplit_ns, sum(with_comm_ns) AS with_comm_ns,
+        sum(with_copy_ns) AS with_copy_ns,
+        max(compute_until) AS compute_until, max(transfer_until) AS transfer_until,
+        max(unsplit_until) AS unsplit_until, max(comm_until) AS comm_until,
+        max(copy_until) AS copy_until,
+        sum(ns) FILTER (class = 'compute') AS compute_marked,
         sum(ns) FILTER (class = 'garbage_collection') AS garbage_collection,
         sum(ns) FILTER (class = 'idle_data_loading') AS idle_data_loading,
         sum(ns) FILTER (class = 'idle_launch_bound') AS idle_launch_bound,
@@ -156,11 +186,16 @@ WITH parts AS MATERIALIZED (
     FROM grouped p
     ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.at_ns >= m.t
     GROUP BY m.job, m.rank, m.t
-), so_far AS (
+), unions AS (
+    -- Of a union up to a moment: all that what has begun adds, less what of it lies beyond.
     SELECT
         m.job, m.rank, m.t,
-        sum(compute) OVER w AS compute, sum(wait) OVER w AS wait, sum(transfer) OVER w AS transfer,
-        sum(comm) OVER w AS comm, sum(memcpy) OVER w AS memcpy,
+        _covered_ns(sum(compute_ns) OVER w, max(compute_until) OVER w, m.t) AS compute,
+        _covered_ns(sum(with_transfer_ns) OVER w, max(transfer_until) OVER w, m.t) AS with_transfer,
+        _covered_ns(sum(with_unsplit_ns) OVER w, max(unsplit_until) OVER w, m.t) AS with_unsplit,
+        _covered_ns(sum(with_comm_ns) OVER w, max(comm_until) OVER w, m.t) AS with_comm,
+        _covered_ns(sum(with_copy_ns) OVER w, max(copy_until) OVER w, m.t) AS with_copy,
+        sum(compute_marked) OVER w AS compute_marked,
         sum(garbage_collection) OVER w AS garbage_collection,
         sum(idle_data_loading) OVER w AS idle_data_loading,
         sum(idle_launch_bound) OVER w AS idle_launch_bound,
@@ -172,6 +207,15 @@ WITH parts AS MATERIALIZED (
         PARTITION BY m.job, m.rank ORDER BY m.t
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
+), so_far AS (
+    SELECT
+        * EXCLUDE (compute, with_transfer, with_unsplit, with_comm, with_copy, compute_marked),
+        compute + coalesce(compute_marked, 0) AS compute,
+        with_transfer - compute AS transfer,
+        with_unsplit - with_transfer AS comm,
+        with_comm - with_unsplit AS wait,
+        with_copy - with_comm AS memcpy
+    FROM unions
 ), ends AS (
     -- Signed, so that one sum over both ends of each stretch is the difference of the two.
     SELECT job, key, rank, from_ns AS t, -1 AS sign, first FROM stretches
@@ -361,9 +405,11 @@ WITH parts AS MATERIALIZED (
     FROM idling l
     JOIN (
         SELECT job, rank, class, start_ns, end_ns, end_ns - start_ns AS ns, free_ns, launch_ns
-        FROM spent
+        FROM spent WHERE idle
         UNION ALL
-        SELECT job, rank, class, start_ns, end_ns, ns, free_ns, launch_ns FROM marked
+        SELECT
+            job, rank, class, start_ns, end_ns, until_ns - from_ns AS ns, free_ns, launch_ns
+        FROM marked
     ) s ON s.job = l.job AND s.rank = l.rank AND s.class = l.class
     ASOF JOIN stretches o
         ON o.job = s.job AND o.key = l.key AND o.rank = s.rank AND s.start_ns >= o.from_ns

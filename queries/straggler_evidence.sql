@@ -1,5 +1,5 @@
 -- What ranks do in the time before collectives at which one of them is late, set against each other.
--- requires: clocks, waits, late_ranks, activity, idle_gaps, host_marks
+-- requires: clocks, accounts, host_marks
 
 -- Where a rank's first step begins on its host and on its GPU.
 CREATE VIEW _first_steps AS
@@ -11,25 +11,21 @@ SELECT
 FROM steps s LEFT JOIN _rank_clocks k USING (job, rank)
 GROUP BY s.job, s.rank;
 
--- One row a piece of a rank's time in one class: compute, wait, transfer, comm (not told apart),
--- memcpy and the classes of `idle_gaps`; the time before the first kernel of the first step is
--- idle_launch_bound. Of idle pieces also what the host did instead of launching: from `free_ns` to
--- `launch_ns`.
+-- One row an interval of a rank's work (`class` is that of `_activity`, or transfer), with what it
+-- adds to each union of `_accounts`; and one row a piece of its idle time, of a class of `idle_gaps`
+-- (before the first kernel of the first step it is idle_launch_bound), with what the host did
+-- instead of launching: from `free_ns` to `launch_ns`.
 CREATE VIEW _spent AS
 SELECT
-    job, rank, start_ns, end_ns,
-    CASE WHEN compute THEN 'compute'
-         WHEN transfer THEN 'transfer'
-         WHEN unsplit THEN 'comm'
-         WHEN comm THEN 'wait'
-         ELSE 'memcpy' END AS class,
-    NULL AS free_ns, NULL AS launch_ns
-FROM _segments
-WHERE compute OR comm OR copy
+    n.job, _rank_at(a.place) AS rank, a.kind = 'gap' AS idle, a.class, a.unsplit,
+    a.start_ns, a.end_ns, a.free_ns, a.launch_ns,
+    a.compute_ns, a.with_transfer_ns, a.with_unsplit_ns, a.with_comm_ns, a.with_copy_ns
+FROM (FROM _accounts WHERE kind <> 'class') a
+JOIN _job_numbers n ON n.number = _number_at(a.place)
 UNION ALL
-SELECT job, rank, start_ns, end_ns, class, free_ns, launch_ns FROM _idle
-UNION ALL
-SELECT job, rank, host_ns, device_ns, 'idle_launch_bound', host_ns, device_ns
+SELECT
+    job, rank, true, 'idle_launch_bound', NULL, host_ns, device_ns, host_ns, device_ns,
+    NULL, NULL, NULL, NULL, NULL
 FROM _first_steps
 WHERE host_ns < device_ns;
 
@@ -75,3 +71,8 @@ CREATE MACRO _padded_median(present, n) AS CASE
     WHEN (n + 1) // 2 <= n - len(present) THEN 0
     ELSE list_sort(present)[(n + 1) // 2 - (n - len(present))]
 END;
+
+-- Of a union, what lies before a moment, from what intervals that began before it add (null: there
+-- are none) and the latest end of them.
+CREATE MACRO _covered_ns(adds_ns, until_ns, t)
+AS coalesce(adds_ns, 0) - greatest(0, coalesce(until_ns - t, 0));
