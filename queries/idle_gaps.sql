@@ -1,5 +1,5 @@
 -- When nothing runs on a rank, and what it was waiting for.
--- requires: accounts, clocks
+-- requires: accounts, activity, clocks, sweep
 
 -- Names by their hash, as `_accounts` carries them.
 CREATE VIEW _names AS
@@ -39,23 +39,20 @@ CREATE VIEW idle_gaps (
     -- [ns] start of the call that launched that work; null where not known
     launch_ns
 ) AS
-WITH accounts AS MATERIALIZED (
-    FROM _accounts WHERE kind <> 'class'
-), ended AS (
+WITH ended AS (
     SELECT
-        place, end_ns,
-        arg_min(after_hash, _axis_ns(start_ns, coalesce(after_event_id, 9223372036854775807)))
+        _place(n.number, a.rank) AS place, a.end_ns,
+        arg_min(hash(a.name), _axis_ns(a.start_ns, coalesce(a.event_id, 9223372036854775807)))
             AS hash
-    FROM accounts
-    WHERE kind = 'work' AND class <> 'transfer'
-    GROUP BY place, end_ns
+    FROM _activity a JOIN _job_numbers n USING (job)
+    GROUP BY ALL
 )
 SELECT
     n.job, _rank_at(i.place) AS rank, i.step,
     row_number() OVER (PARTITION BY i.place ORDER BY i.start_ns) - 1 AS gap,
     i.start_ns, i.ns AS dur_ns, i.class,
     b.name AS before, a.name AS after, i.launch_ns
-FROM (FROM accounts WHERE kind = 'gap') i
+FROM (FROM _accounts WHERE kind = 'gap') i
 JOIN _job_numbers n ON n.number = _number_at(i.place)
 LEFT JOIN ended e ON e.place = i.place AND e.end_ns = i.free_ns
 LEFT JOIN _names b ON b.hash = e.hash

@@ -1,5 +1,5 @@
 -- What ranks do in the time before collectives at which one of them is late, set against each other.
--- requires: clocks, accounts, host_marks
+-- requires: accounts, clocks, host_marks
 
 -- Where a rank's first step begins on its host and on its GPU.
 CREATE VIEW _first_steps AS
