@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ingest.errors import UsageError
 from . import units
-from .terminal import show_table
+from .columns import show_table
 
 if TYPE_CHECKING:
     from rich.console import Console

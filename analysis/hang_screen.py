@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import units
-from .terminal import clean
+from .screen import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

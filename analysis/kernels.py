@@ -76,7 +76,7 @@ def given(patterns: str | Path | None, texts: Sequence[str] = ()) -> list[Kernel
 
 def show(out: Console, found: Mapping[str, Any], limit: int | None = None) -> None:
     """`retime kernels`: classes with their time, then the names that no pattern knows."""
-    from .terminal import show_table
+    from .columns import show_table
 
     titles = {"class": "class", "kernels": "kernels", "total_ns": "time", "share": "share"}
     show_table(out, found["classes"], titles, empty="no kernels")

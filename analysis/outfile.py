@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..ingest.errors import UsageError
-from .terminal import shorter
+from .names import shorter
 
 LONGEST = 120
 """Characters of a name in a message."""

@@ -1,28 +1,20 @@
-"""Frames and figures on a terminal: tables that never wrap, plain text when piped."""
+"""What commands print of a job: figures and sentences on a terminal, plain text when piped."""
 
 from __future__ import annotations
 
-import json
-import math
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import trust, units
+from .columns import Cells, cells, lines, show_table
+from .names import apart, shorter
+from .screen import clean, console, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.text import Text
 
-UNLIMITED = 100_000
-"""Width of a console that is not a terminal: nothing is cut where a program reads."""
-
-NARROWEST = 12
-"""Cells of text are cut no shorter than this, in characters, before columns are left out."""
-
-LONGEST_NAME = 60
-"""Characters of a kernel's name in a table; the JSON has all."""
+__all__ = ["Cells", "cells", "clean", "console", "lines", "shorter", "show_table", "to_json"]
+"""Of the modules below, for those who print what is here, too."""
 
 STYLES = {
     "compute": "green",
@@ -32,203 +24,6 @@ STYLES = {
     "memcpy": "cyan",
     "idle": "dim",
 }
-
-UNSAFE = {
-    *range(0x00, 0x20),
-    *range(0x7F, 0xA0),
-    0x061C,
-    *range(0x200B, 0x2010),
-    *range(0x2028, 0x202F),
-    *range(0x2060, 0x2070),
-    0xFEFF,
-}
-"""Code points that move the cursor, hide text or turn its direction."""
-
-
-def clean(text: str) -> str:
-    """`text` with control and direction characters written out: what a trace named cannot act."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}")
-        if ord(c) in UNSAFE or 0xD800 <= ord(c) < 0xE000
-        else c
-        for c in text
-    )
-
-
-def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal; unlimited and colourless where there is none."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() else UNLIMITED
-    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
-
-
-def to_json(value: Any) -> str:
-    """JSON of rows or of one object: NaN and infinities are null, decimals and dates text."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, Iterable) and not isinstance(value, bytes):
-        return [_plain(v) for v in value]
-    item = getattr(value, "item", None)
-    if item is not None:
-        return _plain(item())
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else str(value)
-    return value
-
-
-def cell(name: str, value: Any, raw: bool = False) -> str:
-    """One value of a column: by the unit in the column's name, or `raw` as stored."""
-    if value is None:
-        return units.NOTHING
-    if isinstance(value, list | tuple):
-        inner = [cell("", v, raw) for v in value]
-        return "[" + ", ".join(inner) + "]"
-    if isinstance(value, Mapping):
-        return clean(to_json(value))
-    if raw and isinstance(value, float):
-        return f"{value:.6g}"
-    if raw:
-        return clean(str(value))
-    return clean(units.of(name, value))
-
-
-class Cells:
-    """A table as text: header, rows of cells, and which columns are numbers."""
-
-    def __init__(self, names: Sequence[str], rows: list[list[str]], numeric: Sequence[bool]):
-        self.names = list(names)
-        self.rows = rows
-        self.numeric = list(numeric)
-
-    def widths(self) -> list[int]:
-        """Columns of the screen that each column of the table wants."""
-        from rich.cells import cell_len
-
-        return [
-            max([cell_len(n), *(cell_len(r[i]) for r in self.rows)])
-            for i, n in enumerate(self.names)
-        ]
-
-
-def cells(
-    rows: Sequence[Mapping[str, Any]],
-    columns: Mapping[str, str] | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    raw: bool = False,
-) -> Cells:
-    """Rows as text; `columns` picks and titles them, `names` lists them where rows may be empty."""
-    keys = list(columns) if columns else list(names or (rows[0] if rows else ()))
-    titles = [columns[k] for k in keys] if columns else [clean(k) for k in keys]
-    numeric = [
-        any(isinstance(r[k], int | float | Decimal) for r in rows)
-        and all(r[k] is None or isinstance(r[k], int | float | Decimal) for r in rows)
-        for k in keys
-    ]
-    return Cells(titles, [[cell(k, r[k], raw) for k in keys] for r in rows], numeric)
-
-
-def fit(table: Cells, width: int) -> tuple[list[int], list[int]]:
-    """Columns that fit in `width` and the room of each: text is cut first, then columns go.
-
-    Returns (indices kept, their widths); two spaces part columns. Numbers are never cut.
-    """
-    want = table.widths()
-    floor = [w if n else min(w, NARROWEST) for w, n in zip(want, table.numeric, strict=True)]
-    kept = list(range(len(want)))
-    while len(kept) > 1 and sum(floor[i] + 2 for i in kept) - 2 > width:
-        kept.pop()
-    for most in range(min(max(want, default=0), width), NARROWEST - 1, -1):
-        room = [want[i] if table.numeric[i] else min(want[i], most) for i in kept]
-        if sum(room) + 2 * (len(room) - 1) <= width:
-            return kept, room
-    return kept, [floor[i] for i in kept]
-
-
-def cut(text: str, room: int) -> str:
-    """`text` in at most `room` columns of the screen, an ellipsis where it was cut."""
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) <= room:
-        return text
-    return set_cell_size(text, max(0, room - 1)).rstrip() + "…"
-
-
-def shorter(text: str, room: int = LONGEST_NAME) -> str:
-    """`text` in at most `room` characters, its middle left out: names differ at both ends."""
-    if len(text) <= room:
-        return text
-    tail = (room - 1) // 3
-    return f"{text[: room - 1 - tail]}…{text[-tail:]}"
-
-
-def lines(table: Cells, width: int) -> list[Text]:
-    """The table as lines of at most `width` columns; says which columns had no room."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    kept, room = fit(table, width)
-    if not kept:
-        return []
-
-    def line(texts: list[str], style: str = "") -> Text:
-        parts = []
-        for text, i, w in zip(texts, kept, room, strict=True):
-            text = cut(text, w)
-            pad = " " * (w - cell_len(text))
-            parts.append(pad + text if table.numeric[i] else text + pad)
-        return Text("  ".join(parts).rstrip(), style=style, no_wrap=True, overflow="crop")
-
-    out = [line([table.names[i] for i in kept], "bold")]
-    out += [line([row[i] for i in kept]) for row in table.rows]
-    left = [table.names[i] for i in range(len(table.names)) if i not in kept]
-    if left:
-        what = "1 more column does" if len(left) == 1 else f"{len(left)} more columns do"
-        note = f"({what} not fit: {', '.join(left)})"
-        out.append(Text(cut(note, width), style="dim"))
-    return out
-
-
-def _dropped(table: Cells, width: int) -> bool:
-    return len(fit(table, width)[0]) < len(table.names)
-
-
-def show_table(
-    out: Console,
-    rows: Sequence[Mapping[str, Any]],
-    columns: Mapping[str, str] | None = None,
-    *,
-    names: Sequence[str] | None = None,
-    raw: bool = False,
-    limit: int | None = None,
-    empty: str = "no rows",
-) -> None:
-    """Prints rows, at most `limit` of them, with a note where some were left out."""
-    if not rows:
-        out.print(empty, style="dim")
-        return
-    shown = rows if limit is None else rows[:limit]
-    table = cells(shown, columns, names=names, raw=raw)
-    for line in lines(table, out.width):
-        out.print(line)
-    if raw and _dropped(table, out.width):
-        out.print("(--json has every column, and so has SELECT of fewer)", style="dim")
-    if len(shown) < len(rows):
-        out.print(
-            f"({len(shown)} of {len(rows):,} rows; --limit N or --json for more)", style="dim"
-        )
 
 
 def bar(share: float, width: int, encoding: str | None) -> str:
@@ -700,12 +495,12 @@ def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
         out.print()
         out.print(f"{key.replace('_', ' ')}: slowdown with all else ideal", style="bold")
         texts = [
-            {
-                k: f"{r[k]:.3f}" if isinstance(r[k], float) else shorter(clean(str(r[k])))
-                for k in columns
-            }
+            {k: f"{r[k]:.3f}" if isinstance(r[k], float) else clean(str(r[k])) for k in columns}
             for r in rows[:12]
         ]
+        if "op" in columns:
+            for text, op in zip(texts, apart([t["op"] for t in texts]), strict=True):
+                text["op"] = op
         table = cells(texts)
         table.numeric = [k != "op" for k in columns]
         for line in lines(table, out.width):

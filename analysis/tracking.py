@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import units
-from .terminal import clean, console, cut, show_table
+from .columns import show_table
+from .names import shorter
+from .screen import clean, console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +64,7 @@ def progress() -> Iterator[Callable[[int, int, str], None] | None]:
         task = bars.add_task("reading", total=None)
 
         def update(done: int, total: int, name: str) -> None:
-            words = cut(clean(name.rsplit("/", 1)[-1]), 24)
+            words = shorter(clean(name.rsplit("/", 1)[-1]), 24)
             bars.update(task, completed=done, total=total, description=words)
 
         yield update

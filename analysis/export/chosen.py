@@ -9,7 +9,7 @@ import polars as pl
 
 from ...ingest.errors import UsageError
 from ...replay.policy import integers
-from ..terminal import shorter
+from ..names import shorter
 
 VIEWS = ("step", "exposed", "idle", "wait", "transfer", "counter")
 """Kinds that come from the views of the library."""

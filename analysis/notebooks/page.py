@@ -15,7 +15,7 @@ import vl_convert
 from markdown_it import MarkdownIt
 
 from .. import query
-from ..terminal import clean
+from ..screen import clean
 from .session import GREY, Said
 from .source import Cell
 

@@ -13,7 +13,7 @@ from ...ingest.errors import RetimeError
 from ...queries.loader import materialise
 from .. import doors
 from ..colours import COLOURS
-from ..terminal import clean
+from ..screen import clean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import doors, units
-from ..terminal import clean, straggler_sentence
+from ..screen import clean
+from ..terminal import straggler_sentence
 from .session import Said, plain
 
 if TYPE_CHECKING:

