@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from ..ingest.errors import UsageError, WarehouseError
+from ..ingest.errors import RetimeError, UsageError, WarehouseError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -247,6 +247,7 @@ class Job:
         self._con: DuckDBPyConnection | None = None
         self._kept = False
         self._study: dict[str, Any] | None = None
+        self._whatif: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"{self.warehouse!r}.job({self.id!r})"
@@ -309,7 +310,7 @@ class Job:
         from . import dims
 
         dims.say(self.warehouse.store.job_folder(self.id), self.world_size(), rules, degrees, clear)
-        self._con, self._kept, self._study = None, False, None
+        self._con, self._kept, self._study, self._whatif = None, False, None, None
         return self
 
     def kernels(self) -> dict[str, Any]:
@@ -336,7 +337,7 @@ class Job:
 
         said = kernels.given(os.fspath(patterns) if patterns is not None else None, rules)
         kernels.say(self.warehouse.store.job_folder(self.id), said, clear)
-        self._con, self._kept, self._study = None, False, None
+        self._con, self._kept, self._study, self._whatif = None, False, None, None
         return self
 
     def world_size(self) -> int | None:
@@ -479,9 +480,10 @@ class Job:
         `culprit.find`) the rank that holds the job up, by root cause, `hang` (see `hangs.find`)
         who is missing from which collective, where Flight Recorder dumps tell. `holds` counts the
         rows of the other tables that the job has: topology, cost curves, routing and so on.
+        `fix_first` is what the page leads with (`fix_first.of_job`).
         """
         from ..queries.loader import materialise
-        from . import culprit, frames, hangs
+        from . import culprit, fix_first, frames, hangs
 
         if not self._kept:
             materialise(self.con)
@@ -493,13 +495,30 @@ class Job:
             **frames.headline(self.con),
             "holds": frames.holdings(self.con),
         }
-        return {**facts, "culprit": culprit.find(self, facts), "hang": hangs.find(self.con)}
+        facts |= {"culprit": culprit.find(self, facts), "hang": hangs.find(self.con)}
+        return {**facts, "fix_first": fix_first.of_job(self, facts)}
 
     def replay(self, policies: Sequence[Any] = (), **options: Any) -> dict[str, Any]:
         """`retime.replay(job, policies)`."""
         return replay(self, policies, **options)
 
     def stragglers(self) -> dict[str, Any]:
+        """`study`, who holds the job up (`culprit`, `said` in words), and its `ideals`.
+
+        `ideals.rows` sets the study's ideal beside those of `whatif`. Raises UnusableInput for a
+        job without steps.
+        """
+        from . import ideals, terminal
+
+        study, facts = self.study(), self.show()
+        return {
+            **study,
+            "culprit": facts["culprit"],
+            "said": terminal.straggler_sentence(facts),
+            "ideals": ideals.rows(self.whatif(facts), study),
+        }
+
+    def study(self) -> dict[str, Any]:
         """Slowdown against the ideal, m_w, m_s, and its parts by operation, rank and stage.
 
         `replay.stragglers.Stragglers` as a dict. Raises UnusableInput for a job without steps.
@@ -509,6 +528,31 @@ class Job:
         if self._study is None:
             self._study = of_snapshot(self.snapshot).as_dict()
         return {**self._study}
+
+    def study_of_pairs(self, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+        """`study` where it is what tells: recorded operations, waits at sends and receives."""
+        from .terminal import mostly_paired
+
+        if not facts["steps"] or not (facts["framework"] == "recorded" or mostly_paired(facts)):
+            return None
+        try:
+            return self.study()
+        except RetimeError:
+            return None
+
+    def whatif(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """What the page tries (`whatif.of_job`), re-timed once; `facts` has the culprit."""
+        from . import whatif
+
+        if self._whatif is None:
+            self._whatif = whatif.of_job(self, facts)
+        return self._whatif
+
+    def whatif_at_hand(self, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+        """`whatif` where that is made already, or takes no longer than a second or so."""
+        from . import whatif
+
+        return self.whatif(facts) if self._whatif or whatif.is_cheap(self) else None
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Writes the self-contained page of this job and returns where it is."""

@@ -267,7 +267,8 @@ def headline(con: DuckDBPyConnection) -> dict[str, Any]:
     `all_wait_ns` is the wait of all ranks' participations, added up.
     `scope` is "step", or "trace" where the job has no steps, or "nothing" where it has no events.
     `paired_wait_share` is the share of all wait that is at sends and receives, where a pipeline's
-    schedule makes ranks wait that nobody holds up.
+    schedule makes ranks wait that nobody holds up. `start_spread_ns` is how far apart the ranks
+    began (`start_spread_ns`).
     """
     by_class = split(con)
     found = groups(by_class)
@@ -283,4 +284,37 @@ def headline(con: DuckDBPyConnection) -> dict[str, Any]:
         "waited_for": last.head(1).to_dicts()[0] if last.height else None,
         "all_wait_ns": waits["wait_ns"].sum(),
         "paired_wait_share": paired_wait_share(waits),
+        "start_spread_ns": start_spread_ns(con),
     }
+
+
+def start_spread_ns(con: DuckDBPyConnection) -> int | None:
+    """How far apart ranks of one clock began their only step (a trace without steps: their trace).
+
+    None where a rank has several steps, where there is one rank, and where no clocks compare. A
+    rank begins when its host does.
+    """
+    return _one(
+        con,
+        """
+        WITH steps_of AS (
+            SELECT job, rank, count(*) AS n,
+                min(coalesce(least(host_start_ns, start_ns), start_ns)) AS start_ns
+            FROM steps GROUP BY job, rank
+        ), started AS (
+            SELECT k.job, k.rank, k.clock, coalesce(s.n, 0) AS n,
+                _aligned_ns(coalesce(s.start_ns, r.start_ns),
+                            k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
+            FROM _rank_clocks k JOIN ranks r USING (job, rank)
+            LEFT JOIN steps_of s USING (job, rank)
+        ), spread AS (
+            SELECT job, clock, max(start_ns) - min(start_ns) AS ns
+            FROM started
+            -- A rank without steps beside ranks that have some began whenever.
+            WHERE (n > 0) = (SELECT max(n) > 0 FROM started)
+            GROUP BY job, clock HAVING count(start_ns) > 1
+        )
+        SELECT CASE WHEN (SELECT max(n) FROM started) <= 1 THEN max(ns) END::BIGINT AS ns
+        FROM spread
+        """,
+    )["ns"]

@@ -98,26 +98,62 @@ def straggler_sentence(facts: Mapping[str, Any]) -> str:
             "No collective was seen on two ranks with comparable clocks: who waits for whom is "
             "not known."
         )
-    host = f" on {clean(last['host'])}" if last.get("host") else ""
-    share = last.get("wait_share")
-    everything = facts.get("all_wait_ns")
-    part = ""
-    if share is not None and everything:
-        part = f", {units.percent(share)} of all the wait of all ranks ({units.time(everything)})"
-    text = (
-        f"The others wait for rank {last['rank']}{host}: it was last to start in "
-        f"{last['times_last']} of {last['collectives']} collectives, and coming with the last but "
-        f"one would have spared the others {units.time(last['wait_caused_ns'])}, added up over "
-        f"ranks{part}."
-    )
     if found is None:
-        return text
-    if found["rank"] != last["rank"]:
-        text += (
-            f" Re-timed, it is rank {found['rank']} that gains most by arriving in time: "
-            f"{units.percent(found['gain_pct'] / 100)} of a step."
-        )
-    return f"{text} Rank {found['rank']} {why}." if why else text
+        return _nobody_sentence(facts, last)
+    late = found["late"]
+    host = f" on {clean(late['host'])}" if late.get("host") else ""
+    text = (
+        f"The others wait for rank {late['rank']}{host}: it was last to start in "
+        f"{late['times_last']} of {late['collectives']} collectives, and coming with the last but "
+        f"one would have spared the others {_caused_words(facts, late)}."
+    )
+    text += f" Rank {found['rank']} {why}." if why else ""
+    return " ".join(t for t in (text, began_sentence(facts)) if t)
+
+
+def _caused_words(facts: Mapping[str, Any], late: Mapping[str, Any]) -> str:
+    """The wait that a rank of `frames.waited_for` caused, and its share of all."""
+    said = f"{units.time(late['wait_caused_ns'])}, added up over ranks"
+    share, everything = late.get("wait_share"), facts.get("all_wait_ns")
+    if share is None or not everything:
+        return said
+    return f"{said}, {units.percent(share)} of all the wait of all ranks ({units.time(everything)})"
+
+
+def _nobody_sentence(facts: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    """Why no rank is named though one of them was last at the greatest cost (`culprit.find`)."""
+    from .culprit import LEAST_SHARE
+
+    if not facts.get("all_wait_ns") or not last["wait_caused_ns"]:
+        return "The traces name no rank: none makes the others wait."
+    text = (
+        f"The traces name no rank: rank {last['rank']} was last at the greatest cost, "
+        f"{_caused_words(facts, last)}, "
+    )
+    if (last.get("wait_share") or 0.0) < LEAST_SHARE:
+        return f"{text}too little to explain the rest. {began_sentence(facts)}".rstrip()
+    if began_apart(facts):
+        return f"{text}but that follows from when it began recording. {began_sentence(facts)}"
+    return f"{text}but that is within the clocks' error or a hundredth of its own time."
+
+
+MUCH_APART = 0.05
+"""Share of a step by which ranks of a one-step capture begin apart before it is said."""
+
+
+def began_apart(facts: Mapping[str, Any]) -> bool:
+    """Did ranks begin their only step (or trace) so far apart that it may be the profiler's?"""
+    return (facts.get("start_spread_ns") or 0) > MUCH_APART * (facts.get("step_ns") or 0) > 0
+
+
+def began_sentence(facts: Mapping[str, Any]) -> str:
+    """Says by how much ranks of a one-step capture began apart; empty where that is little."""
+    if not began_apart(facts):
+        return ""
+    return (
+        f"Ranks began recording up to {units.time(facts['start_spread_ns'])} apart: the first "
+        "collective's wait may be the profiler's own. Record several steps to tell."
+    )
 
 
 def _list(ranks: Sequence[int], most: int = 8) -> str:
@@ -229,10 +265,28 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
             return
         out.print()
     show_headline(out, facts)
+    _show_fix(out, facts)
     job = clean(str(facts.get("job", "")))
     out.print(
         f"\nnext: retime report {job} (what to fix first), retime notebook {job}", style="dim"
     )
+
+
+def _show_fix(out: Console, facts: Mapping[str, Any]) -> None:
+    """What to fix first and its gain, or which command re-times a job too large to do at once."""
+    from rich.text import Text
+
+    fix = facts.get("fix_first")
+    if fix is None:
+        return
+    job = clean(str(facts.get("job", "")))
+    said = (
+        f"{fix['head']}. {fix['gain']}"
+        if fix["head"]
+        else (f"too large a job to re-time at once: retime report {job} says what, and its gain.")
+    )
+    out.print()
+    out.print(Text.assemble(("Fix first: ", "bold"), said))
 
 
 def _holdings_words(holds: Mapping[str, int]) -> str:
@@ -487,6 +541,9 @@ def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
         shares.append((f"M_S = {result['m_s']:.3f}", "of that goes with the last stage ideal"))
     for name, words in shares:
         out.print(f"{name}  share {words}")
+    if result.get("said"):
+        out.print(f"\n{result['said']}")
+    _show_ideals(out, result.get("ideals") or [])
     for key in ("by_op", "by_stage", "by_rank"):
         rows = sorted(result.get(key) or [], key=lambda r: -r["slowdown"])
         if not rows:
@@ -507,3 +564,22 @@ def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
             out.print(line)
         if len(rows) > 12:
             out.print(f"({len(rows) - 12} more; --json has all)", style="dim")
+
+
+def _show_ideals(out: Console, found: Sequence[Mapping[str, Any]]) -> None:
+    """The ideals beside each other: the step that each gives, the gain, what it assumes."""
+    from . import ideals
+
+    if len(found) < 2:
+        return
+    out.print("\nthe ideals beside each other", style="bold")
+    rows = ideals.texts(found)
+    table = cells(rows, {"ideal": "", "step": "step", "gain": "gain"})
+    table.numeric = [False, True, True]
+    heads, *firsts = lines(table, out.width)
+    out.print(heads)
+    # Lines below the rows say what had no room.
+    for first, row in zip(firsts, rows, strict=False):
+        out.print(first)
+        show_terms(out, [("  ", row["assumes"])], indent="", style="")
+    out.print(ideals.WHY_APART, style="dim")

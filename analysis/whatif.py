@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ingest.errors import RetimeError
-from .terminal import mostly_paired
+from .terminal import began_apart, mostly_paired
 
 if TYPE_CHECKING:
     from ..replay.run import Baseline
     from .doors import Job
 
+
+TO_IDEAL = "align-arrivals:to=ideal"
+"""The policy whose step is the ideal of the straggler study, with launch delays."""
+
+CHEAP = 250_000
+"""Events, and participations four times, of a job that is re-timed in about a second."""
 
 MOST_TOGETHER = 3
 """Ranks that are tried together."""
@@ -27,10 +33,10 @@ def candidates(
 ) -> list[tuple[str, str]]:
     """Policies worth trying on a job, with what each asks in words.
 
-    `facts` is `Job.show()`, with a culprit of its own or of a replay (`culprit.find`); `ops` the
-    operations of its collectives; `late` the ranks that are late together (`latest`). Where most of
-    the wait is at sends and receives nobody is aligned: the schedule itself makes them wait, and
-    no work of a rank could take that away.
+    `facts` has a culprit (`culprit.find`) or None; `ops` the operations of its collectives; `late`
+    the ranks that are late together (`latest`). Where most of the wait is at sends and receives
+    nobody is aligned: the schedule itself makes them wait, and no work of a rank could take that
+    away. Where no rank is named because ranks began recording apart, none is tried either.
     """
     out = []
     paired = mostly_paired(facts)
@@ -40,13 +46,14 @@ def candidates(
     if culprit is not None and not paired:
         rank = culprit["rank"]
         out.append((f"align-arrivals:ranks={rank}", f"rank {rank} is not late"))
-    if 1 < len(late) < facts["ranks_seen"] and not paired:
+    blamed = culprit is not None or not began_apart(facts)
+    if 1 < len(late) < facts["ranks_seen"] and not paired and blamed:
         ranks = sorted(late)
         *most, last = map(str, ranks)
         said = f"ranks {', '.join(most)} and {last} together are not late"
         out.append((f"align-arrivals:ranks={'+'.join(map(str, ranks))}", said))
-    if facts.get("framework") == "recorded" or paired:
-        out.append(("align-arrivals:to=ideal", "every operation at its ideal"))
+    if facts.get("waited_for") is not None or facts.get("framework") == "recorded" or paired:
+        out.append((TO_IDEAL, "every operation takes its ideal time"))
     if facts.get("framework") != "recorded" and "all_reduce" in ops:
         out.append(("algorithm:op=all_reduce,algo=ring", "all-reduce as a ring"))
         out.append(("algorithm:op=all_reduce,algo=tree", "all-reduce as a tree"))
@@ -76,6 +83,24 @@ def latest(base: Baseline) -> list[int]:
     return [int(r) for r in most if by_rank[r] > 0 and by_rank[r] >= least]
 
 
+def is_cheap(job: Job) -> bool:
+    """Is the job so small that its re-timing does not keep anybody waiting?"""
+    con = job.con
+    events, parts = (
+        con.sql(f"SELECT count(*) FROM {t}").fetchall()[0][0] for t in ("events", "collectives")
+    )
+    return events + 4 * parts <= CHEAP
+
+
+def of_job(job: Job, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """`estimates` of a job under its `candidates`; a job without steps is one window."""
+    base = unchanged(job)
+    if isinstance(base, str):
+        return estimates(base, [])
+    ops = {op for (op,) in job.con.sql("SELECT DISTINCT op FROM waits").fetchall() if op}
+    return estimates(base, candidates(facts, ops, latest(base)))
+
+
 def unchanged(job: Job) -> Baseline | str:
     """The unchanged replay of a job, or the sentence that says why there is none."""
     from ..replay import run
@@ -90,14 +115,13 @@ def unchanged(job: Job) -> Baseline | str:
 def estimates(
     base: Baseline | str,
     tries: list[tuple[str, str]],
-    tried: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The baseline (`measured_ns`, `replayed_ns`, `fidelity_pct`, `critical_path`) and `rows`.
 
     `lead` names the policies about lateness, which a headline quotes. A row has the policy as
     typed, `words`, and either the entry of the replay or `error`, the sentence that says why there
     is none. Where the job cannot be replayed at all (`base` says why), `error` is that and the
-    baseline is absent. What stands in `tried` (`culprit.find`) is not replayed again.
+    baseline is absent.
     """
     from ..replay import run
 
@@ -117,8 +141,7 @@ def estimates(
     for spec, words in tries:
         row = {"policy": spec, "words": words, "error": None}
         try:
-            known = (tried or {}).get(spec)
-            row |= run.estimate(base, run.plan([spec])[0]) if known is None else known
+            row |= run.estimate(base, run.plan([spec])[0])
         except RetimeError as e:
             row["error"] = str(e)
         out["rows"].append(row)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import units
-from ..terminal import clocks_sentence
+from ..terminal import began_sentence, clocks_sentence
 from .parts import Panel, items, note, section, table
 
 MOST_PROBLEMS = 12
@@ -30,6 +30,8 @@ def render(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Panel
             f"Ranks: {facts['ranks_seen']} of {world} left a trace; waits for the others are not "
             "seen."
         )
+    if began_sentence(facts):
+        said.append(began_sentence(facts))
     lost = sum(1 for r in rows if r["severity"] == "lost")
     if lost:
         said.append(

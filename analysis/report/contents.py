@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...ingest.errors import RetimeError
 from ...queries.loader import materialise
-from .. import culprit, frames, whatif
-from ..terminal import mostly_paired
+from .. import frames, whatif
 from . import bandwidth, contention, experts, rails, stragglers, stretches, timeline
 
 if TYPE_CHECKING:
@@ -23,41 +21,22 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     con = job.con
     # Each is asked for more than once, by other views too.
     materialise(con, *SHARED)
-    dims = frames.waits_by_dim_and_op(con)
-    ops = {op for op in dims["op"].to_list() if op}
-    base: Any = "the page was made without what is re-timed"
-    tried: dict[str, Any] = {}
-    tries: list[tuple[str, str]] = []
-    if estimates:
-        # A job without steps is replayed as one window.
-        base = whatif.unchanged(job)
-    if not isinstance(base, str):
-        facts["culprit"] = culprit.find(job, facts, base, tried)
-        tries = whatif.candidates(facts, ops, whatif.latest(base))
+    none = "the page was made without what is re-timed"
+    found = job.whatif(facts) if estimates else whatif.estimates(none, [])
     return {
         "facts": facts,
         "ranks": stretches.lanes(con),
         "steps": stretches.steps(con),
         "timeline": timeline.gather(con),
         "breakdown": frames.split(con, "rank"),
-        "waits_by_dim": dims,
+        "waits_by_dim": frames.waits_by_dim_and_op(con),
         "stragglers": stragglers.gather(con, scores=bool(estimates and facts["steps"])),
-        "study": _study(job, facts) if estimates else None,
+        "study": job.study_of_pairs(facts) if estimates else None,
         "bandwidth": bandwidth.gather(con),
         "overlap": frames.overlap_by_rank(con),
         "rails": rails.gather(con),
         "experts": experts.gather(con),
         "contention": contention.gather(con),
-        "whatif": whatif.estimates(base, tries, tried),
+        "whatif": found,
         "problems": frames.problem_kinds(con).to_dicts(),
     }
-
-
-def _study(job: Job, facts: dict[str, Any]) -> dict[str, Any] | None:
-    """The straggler study of a job that mostly waits in pairs or is of recorded operations."""
-    if not facts["steps"] or not (facts["framework"] == "recorded" or mostly_paired(facts)):
-        return None
-    try:
-        return job.stragglers()
-    except RetimeError:
-        return None

@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from .. import frames, hang_screen, units
+from .. import fix_first, frames, hang_screen, units
 from ..terminal import straggler_sentence, unseen_sentence
-from . import fix_first
+from ..tracking import ROWS
 from .parts import note, table, text
 
 TILES = {
@@ -71,10 +71,9 @@ def render(data: Mapping[str, Any]) -> str:
     if facts.get("hang"):
         out.append(_hang(facts["hang"]))
     if facts["scope"] == "nothing":
-        none = "No work was found on any rank of this job: there is nothing to split."
-        if facts["participations"]:
-            none = "No source says when anything ran on a GPU: there is no step to split."
-        out.append(note(none))
+        holds = ", ".join(f"{n:,} {ROWS.get(t, t)}" for t, n in (facts.get("holds") or {}).items())
+        out.append(note(f"It holds {holds}.", "lead") if holds else "")
+        out.append(note(unrecorded_sentence(facts), "lead"))
         return f"<header>{''.join(out)}</header>"
     unit = "step" if facts["scope"] == "step" else "rank's whole trace"
     over = "ranks and steps" if facts["scope"] == "step" else "ranks"
@@ -93,6 +92,24 @@ def render(data: Mapping[str, Any]) -> str:
         out.append(note(unseen[0].upper() + unseen[1:], "lead said"))
     out.append(_fix(data))
     return f"<header>{''.join(out)}</header>"
+
+
+def unrecorded_sentence(facts: Mapping[str, Any]) -> str:
+    """What a job without times lacks, and what to record so that there is a step to split."""
+    left = "The sections that need it are left out of this page."
+    record = (
+        "record a few steps of every rank with torch.profiler, Nsight Systems or rocprofv3, and "
+        "ingest them into this job"
+    )
+    if facts["participations"] or facts["ranks_seen"]:
+        return (
+            "Not recorded: when anything ran on a GPU, so there is no step to split and no wait to "
+            f"give. To have both, {record}. {left}"
+        )
+    return (
+        "Not recorded: the work of any rank, so there is no step to split and nobody to wait for. "
+        f"To have both, {record}. {left}"
+    )
 
 
 def _about(facts: Mapping[str, Any]) -> str:

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from retime.analysis import fix_first
 from retime.analysis.report import (
     bandwidth,
     breakdown,
     experts,
-    fix_first,
     headline,
     heat,
     matrix,
@@ -258,13 +258,24 @@ def test_a_pipeline_is_told_its_stage_or_rank_and_no_more_than_the_ideal_gains()
 def test_nobody_is_aligned_where_the_schedule_makes_them_wait() -> None:
     facts = {**PAIRED, "waited_for": {"rank": 3}, "culprit": {"rank": 7}, "framework": "kineto"}
     assert candidates(facts, set(), [1, 2]) == [
-        ("align-arrivals:to=ideal", "every operation at its ideal")
+        ("align-arrivals:to=ideal", "every operation takes its ideal time")
     ]
     alone = {**facts, "paired_wait_share": 0.1}
-    assert candidates(alone, set(), [2, 1])[-1] == (
-        "align-arrivals:ranks=1+2",
-        "ranks 1 and 2 together are not late",
-    )
+    assert candidates(alone, set(), [2, 1]) == [
+        ("align-arrivals", "nobody arrives late"),
+        ("align-arrivals:ranks=7", "rank 7 is not late"),
+        ("align-arrivals:ranks=1+2", "ranks 1 and 2 together are not late"),
+        ("align-arrivals:to=ideal", "every operation takes its ideal time"),
+    ]
+
+
+def test_no_rank_is_tried_for_where_its_recording_began() -> None:
+    facts = {"waited_for": {"rank": 3}, "culprit": None, "framework": "kineto", "ranks_seen": 8}
+    together = ("align-arrivals:ranks=1+2", "ranks 1 and 2 together are not late")
+    apart = {**facts, "start_spread_ns": 51, "step_ns": 1000}
+    assert together not in candidates(apart, set(), [1, 2])
+    assert together in candidates({**apart, "start_spread_ns": 50}, set(), [1, 2])
+    assert together in candidates({**apart, "culprit": {"rank": 7}}, set(), [1, 2])
 
 
 def test_a_benchmark_has_its_curve_and_its_line(

@@ -183,7 +183,10 @@ def test_nobody_is_blamed_for_a_pipelines_schedule() -> None:
 
 
 def test_the_rank_that_others_wait_for_is_named() -> None:
-    said = terminal.straggler_sentence({"waited_for": LAST, "paired_wait_share": 0.2})
+    found = {"rank": 3, "by": "arrivals", "late": LAST, "why": None}
+    said = terminal.straggler_sentence(
+        {"waited_for": LAST, "culprit": found, "paired_wait_share": 0.2}
+    )
     assert said.startswith("The others wait for rank 3: it was last to start in 5 of 9 collectives")
     assert terminal.pipeline_sentence({"paired_wait_share": 0.2}) == ""
     nobody = terminal.straggler_sentence({"waited_for": None, "paired_wait_share": 0.0})

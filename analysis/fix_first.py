@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .. import units
-from ..terminal import mostly_paired
+from . import units
+from .terminal import mostly_paired
+
+if TYPE_CHECKING:
+    from .doors import Job
 
 LEAST_SHARE = 0.01
 """Share of a step under which a gain is not worth a headline."""
@@ -57,6 +60,22 @@ def candidates(
         if r["class"] in ROOM and r["share"] >= LEAST_SHARE
     ]
     return out + sorted(rooms, key=lambda c: -c["gain_ns"])
+
+
+def of_job(job: Job, facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a job's page leads with: `head` and `gain`, two sentences; None where no time is known.
+
+    `gain` is None where re-timing the job takes long and nothing is kept of it (`whatif.CHEAP`).
+    """
+    if facts["scope"] == "nothing":
+        return None
+    found = job.whatif_at_hand(facts)
+    if found is None:
+        return {"head": None, "gain": None}
+    unit = "step" if facts["scope"] == "step" else "trace"
+    study = job.study_of_pairs(facts)
+    head, gain = sentence(candidates(found, facts, study), found, unit)
+    return {"head": head, "gain": gain}
 
 
 def _is_fix(row: Mapping[str, Any]) -> bool:
