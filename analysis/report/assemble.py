@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,12 @@ def page(data: Mapping[str, Any]) -> str:
         "rails": rails.render(data["rails"]),
         "experts": experts.render(data["experts"]),
         "contention": contention.render(data["contention"]),
-        "whatif": whatif_table.render(data["whatif"], facts),
+        "whatif": whatif_table.render(data["whatif"], facts, data.get("study")),
         "caveats": caveats.render(facts, data["problems"]),
     }
+    if facts["scope"] == "nothing":
+        # One sentence of the headline says what was not recorded, instead of each of them.
+        panels = {name: p for name, p in panels.items() if not p.empty}
     body = "\n".join([headline.render(data), *(p.html for p in panels.values())])
     drawn = {name: p.data for name, p in panels.items() if p.data is not None}
     drawn["ranks"] = [
@@ -94,7 +97,7 @@ def page(data: Mapping[str, Any]) -> str:
 <style>{style()}</style>
 </head>
 <body>
-{_bar(data)}
+{_bar(data, list(panels))}
 <main>
 {body}
 </main>
@@ -126,9 +129,9 @@ def _digest(code: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
 
 
-def _bar(data: Mapping[str, Any]) -> str:
+def _bar(data: Mapping[str, Any], there: Sequence[str]) -> str:
     """The bar that stays in sight: panels to go to, ranks to pick, what is picked."""
-    links = "".join(f'<a href="#{id}" data-go="{id}">{words}</a>' for id, words in CONTENTS.items())
+    links = "".join(f'<a href="#{id}" data-go="{id}">{CONTENTS[id]}</a>' for id in there)
     hosts = sorted({clean(h) for h in data["ranks"]["host"].to_list() if h is not None})
     of_host = ""
     if len(hosts) > 1:

@@ -180,7 +180,7 @@ def render(found: Mapping[str, pl.DataFrame]) -> Panel:
             "bandwidth. Traces of all ranks with sizes have it: torch.profiler records them with "
             "record_shapes=True, the NCCL Inspector plugin (NCCL_PROFILER_PLUGIN) without."
         )
-        return Panel(absent("bandwidth", TITLE, why))
+        return absent("bandwidth", TITLE, why)
     names = dict(found["members"].select("comm", "name").iter_rows())
     rows = [
         {

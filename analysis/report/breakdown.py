@@ -38,7 +38,7 @@ def render(by_rank: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
             "No GPU work and no steps were found: nothing to show. A torch.profiler (Kineto), "
             "rocprof or Nsight Systems trace of each rank has them."
         )
-        return Panel(absent("breakdown", title, why))
+        return absent("breakdown", title, why)
     rows = matrix(by_rank)
     classes = [c.removesuffix("_ns") for c in rows.columns if c not in ("rank", "step_ns")]
     everyone = {"rank": None, **{c: rows[c].mean() for c in rows.columns if c != "rank"}}

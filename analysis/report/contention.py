@@ -58,7 +58,7 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
             "or data-loading stall was seen. Grids come with torch.profiler and Nsight Systems "
             "traces; storage traffic with counters that Nsight Systems samples."
         )
-        return Panel(absent("contention", TITLE, why))
+        return absent("contention", TITLE, why)
     return Panel(section("contention", TITLE, EVERYONE, _kernels(kernels), _steps(steps)))
 
 

@@ -75,7 +75,7 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
             "counters and dumps of MoE frameworks (Megatron, vLLM, SGLang, DeepEP, EPLB and "
             "plain tables: docs/routing.md)."
         )
-        return Panel(absent("experts", TITLE, why))
+        return absent("experts", TITLE, why)
     of = ["source", "id_space"]
     kinds = load.group_by(of).agg(pl.col("tokens").sum())
     kinds = kinds.sort("tokens", *of, descending=[True, False, False])

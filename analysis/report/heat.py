@@ -71,7 +71,7 @@ def render(timeline: dict[str, Any], by_dim: pl.DataFrame, facts: dict[str, Any]
                 "No source says when this job's collectives ran: who waited is not known. A "
                 "torch.profiler or Nsight Systems trace has it, and the NCCL Inspector plugin too."
             )
-        return Panel(absent("waits", TITLE, none))
+        return absent("waits", TITLE, none)
     alone = ""
     if facts["ranks_seen"] == 1:
         alone = note(

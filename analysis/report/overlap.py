@@ -24,7 +24,7 @@ def render(rows: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
                 "No source says when this job's collectives ran: what they overlapped is not "
                 "known. A torch.profiler or Nsight Systems trace has it."
             )
-        return Panel(absent("overlap", TITLE, none))
+        return absent("overlap", TITLE, none)
     bars = Bars(
         "communication",
         {"overlap_ns": "hidden", "exposed_ns": "exposed"},

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..terminal import Cells, cells, clean, to_json
+from ..columns import Cells, cells
+from ..screen import clean, to_json
 
 MOST_ROWS = 512
 """Rows of one table; where there are more, the first stay and the page says so."""
@@ -15,10 +16,14 @@ MOST_ROWS = 512
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of the page: its HTML, and what its chart is drawn from (None without one)."""
+    """A panel of the page: its HTML, and what its chart is drawn from (None without one).
+
+    `empty` is true of a panel that only says why it has nothing.
+    """
 
     html: str
     data: Any = None
+    empty: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,9 @@ def section(id: str, title: str, *parts: str) -> str:
     )
 
 
-def absent(id: str, title: str, why: str) -> str:
+def absent(id: str, title: str, why: str) -> Panel:
     """A panel without data: one sentence says why, and how to get it."""
-    return section(id, title, note(why, "note absent"))
+    return Panel(section(id, title, note(why, "note absent")), empty=True)
 
 
 def chart(name: str, label: str) -> str:

@@ -71,7 +71,7 @@ def render(found: dict[str, pl.DataFrame]) -> Panel:
             "Systems with --nic-metrics=true; on several hosts they are derived where sizes and "
             "members of collectives are known."
         )
-        return Panel(absent("rails", TITLE, why), None)
+        return absent("rails", TITLE, why)
     outside = load.filter(pl.col("window_by").is_in(["outside steps", "job"]))
     if outside.height < load.height:
         load = load.join(outside, on=load.columns, how="anti", nulls_equal=True)

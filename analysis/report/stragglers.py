@@ -74,7 +74,7 @@ def render(rows: pl.DataFrame, facts: Mapping[str, Any]) -> Panel:
             "No collective was seen on two ranks with comparable clocks, so who is late is not "
             "known. Traces of every rank of one run, taken over the same steps, tell."
         )
-        return Panel(absent("stragglers", TITLE, why))
+        return absent("stragglers", TITLE, why)
     one = facts.get("steps") == 1
     everything = facts.get("all_wait_ns")
     shown = [

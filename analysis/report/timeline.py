@@ -157,7 +157,7 @@ def render(found: dict[str, Any], facts: dict[str, Any]) -> Panel:
             "No source says when anything ran on a GPU, so there is no timeline. A torch.profiler "
             "(Kineto) or Nsight Systems trace of each rank has it."
         )
-        return Panel(absent("timeline", TITLE, why))
+        return absent("timeline", TITLE, why)
     said = []
     if found["clocks"] > 1:
         said.append(

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import trust, units
+from .. import ideals, trust, units
 from ..terminal import estimate
 from .parts import EVERYONE, Panel, absent, items, note, section, table, text
 
 TITLE = "What if"
 
 
-def render(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Panel:
-    """The panel from `whatif.estimates`."""
+def render(
+    found: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    study: Mapping[str, Any] | None = None,
+) -> Panel:
+    """The panel from `whatif.estimates`, with its ideals and the study's beside each other."""
     if not found["rows"]:
         none = "no rank is known to be late"
-        return Panel(absent("whatif", TITLE, f"Nothing can be re-timed: {found['error'] or none}."))
+        return absent("whatif", TITLE, f"Nothing can be re-timed: {found['error'] or none}.")
     unit = "step" if facts["steps"] else "trace"
     rows = [_row(r, len(found.get("steps") or ())) for r in found["rows"]]
     saw = [r for r in found["rows"] if r["error"] is None]
@@ -44,6 +48,17 @@ def render(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Panel:
     warned = list(dict.fromkeys(t for r in saw for t in r.get("warnings") or ()))
     assumed = list(dict.fromkeys(t for r in saw for t in r.get("assumptions") or ()))
     parts.append(items(warned, "warn"))
+    beside = ideals.texts(ideals.rows(found, study))
+    if len(beside) > 1:
+        columns = {
+            "ideal": "ideal",
+            "step": f"the {unit} takes",
+            "gain": "gain",
+            "assumes": "what it assumes",
+        }
+        parts.append("<h3>The ideals beside each other</h3>")
+        parts.append(note(ideals.WHY_APART))
+        parts.append(table(beside, columns, right=("step", "gain")))
     if assumed:
         parts.append(
             f"<details><summary>{text('What this assumes')}</summary>{items(assumed)}</details>"

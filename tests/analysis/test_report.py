@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from retime.analysis import frames, hangs, report, units
+from retime.analysis import culprit, frames, hangs, report, units
 from retime.analysis.report import parts
 from retime.ingest.errors import UsageError
 from retime.queries.loader import materialise
@@ -25,9 +25,10 @@ HOSTILE = "</script><img src=x onerror=alert(1)>\u2028[bold]\x1b[31m"
 
 def gathered(con: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     materialise(con)
-    job = SimpleNamespace(
-        con=con, id="small", show=lambda: {**frames.facts(con), **frames.headline(con)}
-    )
+    job = SimpleNamespace(con=con, id="small")
+    facts = {**frames.facts(con), **frames.headline(con), "holds": frames.holdings(con)}
+    facts["culprit"] = culprit.find(job, facts)  # type: ignore[arg-type]
+    job.show = lambda: facts
     return report.gather(job, estimates=False)  # type: ignore[arg-type]
 
 
@@ -147,11 +148,11 @@ def test_a_hang_stands_before_all_else_and_its_names_stay_text(
     page = Page(text)
     said = page.text
     first = said.index("Hang: look at rank 1 first.")
-    assert first < said.index("No source says when anything ran on a GPU: there is no step to spl")
+    assert first < said.index("Not recorded: when anything ran on a GPU")
     assert "Rank 1 has nothing under way: its process stopped before" in said
     assert "(dp, 2 ranks): rank 1 never entered it; rank 0 has." in said
     assert "If the job was still running when it was dumped, this may be lag alone." in said
-    assert "what they overlapped is not known" in said
+    assert [a["id"] for t, a in page.tags if t == "section"] == ["caveats"]
     assert not [t for t, _ in page.tags if t == "img"]
     assert "\x1b" not in text
     # Without a hang nothing is said of one.
@@ -182,8 +183,8 @@ def test_no_steps_and_no_events(open_rows: Open, rows: dict[str, Any]) -> None:
     assert "No steps were found in this job, so these are times of whole traces." in text
     bare = {k: v for k, v in rows.items() if k in ("jobs", "ranks")}
     page = Page(report.page(gathered(open_rows(bare, job="bare"))))
-    assert "No work was found on any rank of this job" in page.text
-    assert "so there is no timeline" in page.text
+    assert "Not recorded: when anything ran on a GPU" in page.text
+    assert [a["id"] for t, a in page.tags if t == "section"] == ["caveats"]
     assert "timeline" not in json.loads(page.scripts[0])
 
 
@@ -253,3 +254,19 @@ def test_save_is_whole_or_nothing(tmp_path: Path) -> None:
 def test_units_on_axes_follow_the_longest_bar() -> None:
     assert units.unit_of(2_500_000) == (1_000_000, "ms")
     assert units.unit_of(0) == (1, "ns")
+
+
+def test_a_page_without_times_has_only_what_there_is(open_rows: Open, rows: dict[str, Any]) -> None:
+    routed = [
+        {"step": 0, "layer": 0, "rank": 0, "expert": e, "tokens": 4, "source": "x"} for e in (0, 1)
+    ]
+    text = report.page(gathered(open_rows({"jobs": rows["jobs"], "routing": routed})))
+    page = Page(text)
+    sections = [a["id"] for tag, a in page.tags if tag == "section"]
+    assert sections == ["experts", "caveats"]
+    assert [a["data-go"] for tag, a in page.tags if "data-go" in a] == sections
+    assert page.text.count("Not recorded: ") == 1
+    assert "It holds 2 routed counts." in page.text
+    assert "the work of any rank, so there is no step to split and nobody to wait for" in page.text
+    assert "record a few steps of every rank with torch.profiler" in page.text
+    assert "note absent" not in text[text.index("<body>") :]
