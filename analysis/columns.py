@@ -50,7 +50,8 @@ def cell(name: str, value: Any, raw: bool = False) -> str:
 class Cells:
     """A table as text: titles, rows of cells, which columns are numbers, how narrow others get.
 
-    `go` are the columns in the order in which they are left out where there is no room.
+    `go` are the columns in the order in which they are left out where there is no room, `most`
+    the width that each has at most (None: any).
     """
 
     def __init__(
@@ -60,11 +61,13 @@ class Cells:
         numeric: Sequence[bool],
         least: Sequence[int] = (),
         go: Sequence[int] = (),
+        most: Sequence[int | None] = (),
     ):
         self.names = list(names)
         self.rows = rows
         self.numeric = list(numeric)
         self.least = list(least) or [NARROWEST] * len(names)
+        self.most = list(most) or [None] * len(names)
         self.go = [*go, *(i for i in reversed(range(len(names))) if i not in go)]
 
     def widths(self) -> list[int]:
@@ -82,6 +85,7 @@ class Cells:
             [self.numeric[i] for i in kept],
             [self.least[i] for i in kept],
             [kept.index(i) for i in self.go if i in kept],
+            [self.most[i] for i in kept],
         )
 
 
@@ -93,11 +97,13 @@ def cells(
     raw: bool = False,
     numbers: Collection[str] = (),
     first_to_go: Sequence[str] = (),
+    longest_name: int | None = None,
 ) -> Cells:
     """Rows as text; `columns` picks and titles them, `names` lists them where rows may be empty.
 
     `numbers` are columns whose texts are numbers already, `first_to_go` those that are left out
     first where there is no room; then go ids and moments (`LONG_NUMBER`), then the last ones.
+    `longest_name` bounds the columns of `NAMES` however much room there is.
     """
     keys = list(columns) if columns else list(names or (rows[0] if rows else ()))
     titles = [columns[k] for k in keys] if columns else [clean(k) for k in keys]
@@ -113,7 +119,9 @@ def cells(
     least = [NARROWEST_NAME if k in NAMES else NARROWEST for k in keys]
     unread = [k for k in reversed(keys) if raw and _is_unread(k, [r[k] for r in rows])]
     go = [keys.index(k) for k in dict.fromkeys([*first_to_go, *unread]) if k in keys]
-    return Cells(titles, [[cell(k, r[k], raw) for k in keys] for r in rows], numeric, least, go)
+    most = [longest_name if k in NAMES else None for k in keys]
+    texts = [[cell(k, r[k], raw) for k in keys] for r in rows]
+    return Cells(titles, texts, numeric, least, go, most)
 
 
 def _is_unread(name: str, values: Sequence[Any]) -> bool:
@@ -125,7 +133,7 @@ def fit(table: Cells, room: int) -> tuple[list[int], list[int]]:
 
     Returns (indices kept, their widths); two spaces part columns. Numbers are never cut.
     """
-    want = table.widths()
+    want = [w if m is None else min(w, m) for w, m in zip(table.widths(), table.most, strict=True)]
     floor = [
         w if n else min(w, least)
         for w, n, least in zip(want, table.numeric, table.least, strict=True)
@@ -185,6 +193,7 @@ def show_table(
     empty: str = "no rows",
     numbers: Collection[str] = (),
     first_to_go: Sequence[str] = (),
+    longest_name: int | None = None,
 ) -> None:
     """Prints rows, at most `limit` of them, with a note where some were left out.
 
@@ -195,7 +204,10 @@ def show_table(
         out.print(empty, style="dim")
         return
     shown = rows if limit is None else rows[:limit]
-    table = cells(shown, columns, names=names, raw=raw, numbers=numbers, first_to_go=first_to_go)
+    table = cells(
+        shown, columns, names=names, raw=raw, numbers=numbers, first_to_go=first_to_go,
+        longest_name=longest_name,
+    )  # fmt: skip
     same: list[str] = []
     if raw and len(fit(table, out.width)[0]) < len(table.names):
         if len(shown) == 1:

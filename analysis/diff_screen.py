@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import units
+from .columns import show_table
 from .diff import LEAST_NS
 from .frames import words_of
-from .terminal import clean, shorter, show_table
+from .names import LONGEST
+from .screen import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+NUMBERS = ("a", "b", "change", "share")
+"""Columns of texts that are numbers."""
 
 WORDS = {
     "compute": "compute",
@@ -30,11 +35,15 @@ def show(out: Console, found: Mapping[str, Any], limit: int) -> None:
     out.print(_headline(found), highlight=False, markup=False, style="bold")
     for remark in found["remarks"]:
         out.print(f"! {remark}", highlight=False, markup=False)
-    columns = {"where": "", "a": "A", "b": "B", "change": "change", "share": "of it",
-               "sure": "more than chance"}  # fmt: skip
-    out.print()
     clear = _is_clear(found)
-    show_table(out, [_texts(WORDS[r["group"]], r, clear) for r in found["groups"]], columns)
+    titles = {"a": "A", "b": "B", "change": "change", "share": "of it", "sure": "sure"}
+    if not clear:
+        del titles["share"]
+    if all(r["significant"] is None for r in [*found["groups"], *found["parts"]]):
+        del titles["sure"]  # a remark says why
+    out.print()
+    groups = [_texts(WORDS[r["group"]], r, clear) for r in found["groups"]]
+    show_table(out, groups, {"where": "", **titles}, numbers=NUMBERS)
     rows = [r for r in found["parts"] if abs(r["change_ns"]) >= LEAST_NS]
     shown, rest = rows[:limit], rows[limit:]
     if shown:
@@ -44,14 +53,21 @@ def show(out: Console, found: Mapping[str, Any], limit: int) -> None:
             markup=False,
         )
         made = [
-            {"what": _what(r), "in": WORDS[r["group"]]} | _texts("", r, clear) | {"why": _why(r)}
+            {"what": _what(r), "in": r["group"]} | _texts("", r, clear) | {"why": _why(r)}
             for r in shown
         ]
         if rest:
             made.append({"what": f"{len(rest)} more parts", "in": ""} | _together(rest, found))
-        columns = {"what": "what", "in": "in", "a": "A", "b": "B", "change": "change",
-                   "share": "of it", "sure": "more than chance", "why": "why"}  # fmt: skip
-        show_table(out, made, columns)
+        columns = {"what": "what", "in": "in", **titles, "why": "why"}
+        show_table(
+            out, made, columns, numbers=NUMBERS, first_to_go=("why", "share", "a"),
+            longest_name=LONGEST,
+        )  # fmt: skip
+    said = ["sure: more than chance (--json has the intervals)"] if "sure" in titles else []
+    if any(r["group"] == "unsplit" for r in shown):
+        said.append("unsplit: communication, wait not known")
+    if said:
+        out.print("; ".join(said), style="dim")
 
 
 def _job(name: str, job: Mapping[str, Any]) -> str:
@@ -108,7 +124,7 @@ def _together(rest: Sequence[Mapping[str, Any]], found: Mapping[str, Any]) -> di
 
 
 def _what(row: Mapping[str, Any]) -> str:
-    return words_of(row["what"]) if row["group"] == "idle" else shorter(row["what"])
+    return words_of(row["what"]) if row["group"] == "idle" else clean(row["what"])
 
 
 def _why(row: Mapping[str, Any]) -> str:

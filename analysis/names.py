@@ -35,13 +35,16 @@ def apart(texts: Sequence[str], room: int = LONGEST) -> list[str]:
     no room for that they end in a number, by their order.
     """
     short = {text: shorter(text, room) for text in texts}
+    places: dict[str, list[int]] = {text: [] for text in short}
     for _ in range(ROUNDS):
         alike = _alike(short)
         if not alike:
             break
         for group in alike:
             start = _common(group)
-            short |= {text: _from(text, start, room) for text in group}
+            for text in group:
+                places[text] = sorted({*places[text], start})
+                short[text] = _with(text, places[text], room)
     taken = set(short.values())
     for group in _alike(short):
         n = 0
@@ -69,12 +72,35 @@ def _common(texts: Sequence[str]) -> int:
     return next(differ, len(first))
 
 
-def _from(text: str, start: int, room: int) -> str:
-    """`text` with what comes before `start`, but its beginning, left out."""
-    head = _head(text, room // 3)
-    # Some of what they share shows that it is a part of a word which differs.
-    rest = text[max(len(head), start - 2) :]
-    return f"{head}…{shorter(rest, max(0, room - 1 - width(head)))}"
+def _with(text: str, places: Sequence[int], room: int) -> str:
+    """The beginning of `text` and what is at each of some places in it, in `room` columns."""
+    each = max(1, room // (len(places) + 1) - 1)
+    # Some of what names share before it shows that it is a part of a word which differs.
+    before = min(2, each - 1)
+    pieces = [(0, each)]
+    for start in (max(0, place - before) for place in places):
+        first, end = pieces[-1]
+        if start <= end + 1:
+            pieces[-1] = first, start + each
+        else:
+            pieces.append((start, start + each))
+    while len(longer := _longer(pieces, len(text))) and width(_joined(text, longer)) <= room:
+        pieces = longer
+    return shorter(_joined(text, pieces), room)
+
+
+def _longer(pieces: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
+    """The pieces with the last of them, or the first, one character longer; none where all is."""
+    (*others, (start, end)) = pieces
+    if end < length:
+        return [*others, (start, end + 1)]
+    (first, end), *others = pieces
+    return [(first, end + 1), *others] if others and end + 1 < others[0][0] else []
+
+
+def _joined(text: str, pieces: list[tuple[int, int]]) -> str:
+    cut = "…" if pieces[-1][1] < len(text) else ""
+    return "…".join(text[a:b] for a, b in pieces) + cut
 
 
 def _numbered(text: str, n: int, room: int) -> str:
