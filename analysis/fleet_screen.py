@@ -72,6 +72,17 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 """Column of a row as shown -> its title, by what the rows are of."""
 
+NUMBERS = ("expected", "chance", "chance_any", "change", "slower", "started", "bucket")
+"""Columns of texts that are numbers or moments."""
+
+FIRST_TO_GO = {
+    "hosts": ("chance_any", "expected", "median_lateness_ns"),
+    "fabric": ("device_name", "n_hosts", "jobs", "per"),
+    "jobs": ("clocks", "device_name", "hosts", "unsplit_share", "tau_share"),
+    "kernels": ("chance", "others_median_ns"),
+}
+"""Columns that are left out first where there is no room."""
+
 NOTHING = {
     "hosts": "no host has a recorded name in these jobs",
     "fabric": "no collective of which every rank was seen on a comparable clock",
@@ -112,7 +123,10 @@ def show(
     `unnamed` is `unnamed_jobs`, where rows are hosts.
     """
     shown = [_shown(r) for r in found]
-    show_table(out, shown, COLUMNS[by], limit=limit, empty=NOTHING.get(by, "no jobs"))
+    show_table(
+        out, shown, COLUMNS[by], limit=limit, empty=NOTHING.get(by, "no jobs"), numbers=NUMBERS,
+        first_to_go=FIRST_TO_GO.get(by, ()),
+    )  # fmt: skip
     if by == "hosts" and any(r["p_value"] is not None for r in found):
         out.print(
             "probability: of being the latest in so many jobs, were all ranks equal (binomial)",

@@ -15,6 +15,7 @@ import vl_convert
 from markdown_it import MarkdownIt
 
 from .. import query
+from ..names import apart
 from ..screen import clean
 from .session import GREY, Said
 from .source import Cell
@@ -118,21 +119,27 @@ def _table(rows: pl.DataFrame) -> str:
     if not rows.height:
         return '<p class="none">no rows</p>'
     head = "".join(f"<th>{html.escape(clean(name))}</th>" for name in rows.columns)
-    lines = [
-        "<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows.head(MOST_LINES).iter_rows()
-    ]
+    shown = rows.head(MOST_LINES)
+    columns = [_cells(shown[name].to_list()) for name in shown.columns]
+    lines = [f"<tr>{''.join(row)}</tr>" for row in zip(*columns, strict=True)]
     rest = rows.height - len(lines)
     more = f'<p class="none">and {rest:,} more</p>' if rest else ""
     return f"<div class=scroll><table><tr>{head}</tr>{''.join(lines)}</table></div>{more}"
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return '<td class="none">-</td>'
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = f"{value:,}" if isinstance(value, int) and number else clean(str(value))
-    short = text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-    return f"<td{' class=number' if number else ''}>{html.escape(short)}</td>"
+def _cells(values: Sequence[Any]) -> list[str]:
+    """The cells of a column; long texts that differ do so still."""
+    numbers = [isinstance(v, int | float) and not isinstance(v, bool) for v in values]
+    texts = [
+        f"{v:,}" if number and isinstance(v, int) else clean(str(v))
+        for v, number in zip(values, numbers, strict=True)
+    ]
+    return [
+        '<td class="none">-</td>'
+        if value is None
+        else f"<td{' class=number' if number else ''}>{html.escape(text)}</td>"
+        for value, number, text in zip(values, numbers, apart(texts, LONGEST), strict=True)
+    ]
 
 
 def errors(shown: Sequence[Shown]) -> list[str]:

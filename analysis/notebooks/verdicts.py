@@ -228,9 +228,10 @@ def changed(
         + (" (more than chance)" if r["significant"] else "")
         for r in change["groups"][:3]
     ]
+    largest = change["parts"][:3]
     lines += [
-        f"* {words.code(r['what'])} ({r['group']}): {r['change_ns'] / 1e6:+.3f} ms"
-        for r in change["parts"][:3]
+        f"* {name} ({r['group']}): {r['change_ns'] / 1e6:+.3f} ms"
+        for name, r in zip(words.codes([r["what"] for r in largest]), largest, strict=True)
     ]
     said.append("\n".join(["The largest changes, by kind of time and by part:", "", *lines]))
     said += [f"{words.plain(r[0].upper() + r[1:])}." for r in change["remarks"]]
@@ -287,11 +288,11 @@ def fleet(hosts: pl.DataFrame, weeks: pl.DataFrame, kernels: pl.DataFrame) -> Sa
         said.append("Fabric: one week only, so there is nothing to compare it with yet.")
     elif not below.height:
         said.append("Fabric: nothing in the last week is below its earlier range.")
-    often = kernels.filter(pl.col("p_value") < ODD)
+    often = kernels.filter(pl.col("p_value") < ODD).head(3)
     said += [
-        f"{words.code(r['host'])} runs {words.code(r['name'])} {100 * (r['ratio'] - 1):.0f} % "
+        f"{words.code(r['host'])} runs {name} {100 * (r['ratio'] - 1):.0f} % "
         f"slower than the others, the slowest in {r['jobs_slowest']} of {r['jobs']} jobs."
-        for r in often.head(3).iter_rows(named=True)
+        for name, r in zip(words.codes(often["name"].to_list()), often.iter_rows(named=True), strict=True)
     ]
     return words.verdict(said, None, ["fleet", "fleet --by fabric", "fleet --by kernels"])
 

@@ -10,12 +10,17 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import doors, units
+from ..names import apart
 from ..screen import clean
 from ..terminal import straggler_sentence
 from .session import Said, plain
 
 if TYPE_CHECKING:
     from ..doors import Job
+
+
+LONGEST_NAME = 80
+"""Characters of a name in a sentence."""
 
 
 def step(facts: Mapping[str, Any]) -> str:
@@ -107,6 +112,11 @@ def verdict(said: Sequence[str], job: Job | None, commands: Sequence[str]) -> Sa
 
 
 def code(text: object) -> str:
-    """A name as Markdown's code, cut where it is long."""
-    shown = clean(str(text)).replace("`", "'")
-    return f"`{shown[:80]}…`" if len(shown) > 80 else f"`{shown}`"
+    """A name as Markdown's code, its middle left out where it is long."""
+    return codes([text])[0]
+
+
+def codes(texts: Sequence[object]) -> list[str]:
+    """Names as Markdown's code; long ones that differ do so still."""
+    shown = apart([clean(str(text)).replace("`", "'") for text in texts], LONGEST_NAME)
+    return [f"`{text}`" for text in shown]

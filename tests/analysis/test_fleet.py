@@ -101,3 +101,18 @@ def test_every_job_has_recorded_hosts(wh: retime.Warehouse) -> None:
 def test_anything_else_is_a_usage_error(wh: retime.Warehouse, capfd) -> None:
     assert cli.run(["fleet", "--by", "moon", "--warehouse", wh.url]) == 2
     assert "hosts, fabric, jobs, kernels" in capfd.readouterr()[1]
+
+
+def test_at_80_columns_jobs_keep_what_is_asked_of_them(wh: retime.Warehouse) -> None:
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    rows = [{**r, "device_name": "NVIDIA H100 80GB HBM3"} for r in fleet_screen.rows(wh, "jobs")]
+    fleet_screen.show(Console(file=out, width=80), rows, "jobs", 9)
+    lines = out.getvalue().splitlines()
+    assert "2026-03-02 00:00" in lines[1]
+    assert lines[0].split()[-4:] == ["compute", "wait", "transfer", "idle"]
+    assert "device" in " ".join(lines[3:])
+    assert "--json has them)" in lines[-1]

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import retime
 from retime import cli
-from retime.analysis.notebooks import build, opening, page, session, source, verdicts
+from retime.analysis.notebooks import build, opening, page, session, source, verdicts, words
 from retime.analysis.notebooks.source import NAMES, Cell
 from retime.ingest.errors import UsageError
 from retime.queries.loader import connect
@@ -424,6 +424,15 @@ def test_sql_cells_in_jupyter(shell: Any, known: dict[str, Any]) -> None:
     assert shell.user_ns["a"].to_dicts() == [{"n": 1}]
     with pytest.raises(UsageError, match="cannot name"):
         shell.run_cell_magic("sql", "a b", "SELECT 1 AS n")
+
+
+def test_long_names_stay_apart_on_the_page_and_in_sentences() -> None:
+    names = [f"{'k' * 300}{n}{'z' * 300}" for n in range(3)]
+    html = page.page([page.Shown(Cell("python", "x"), pl.DataFrame({"name": names}), None)], "t")
+    cells = html.split("<td>")[1:]
+    assert len(cells) == len({c.split("</td>")[0] for c in cells}) == 3
+    assert len(set(words.codes(names))) == 3
+    assert max(map(len, words.codes(names))) <= 82
 
 
 def test_the_page_escapes_names_of_traces_and_shows_errors() -> None:
