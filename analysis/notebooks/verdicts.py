@@ -292,7 +292,9 @@ def fleet(hosts: pl.DataFrame, weeks: pl.DataFrame, kernels: pl.DataFrame) -> Sa
     said += [
         f"{words.code(r['host'])} runs {name} {100 * (r['ratio'] - 1):.0f} % "
         f"slower than the others, the slowest in {r['jobs_slowest']} of {r['jobs']} jobs."
-        for name, r in zip(words.codes(often["name"].to_list()), often.iter_rows(named=True), strict=True)
+        for name, r in zip(
+            words.codes(often["name"].to_list()), often.iter_rows(named=True), strict=True
+        )
     ]
     return words.verdict(said, None, ["fleet", "fleet --by fabric", "fleet --by kernels"])
 
