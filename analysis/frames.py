@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from ..ingest import one_job
 from .query import frame
 
 if TYPE_CHECKING:
@@ -136,8 +137,9 @@ def facts(con: DuckDBPyConnection) -> dict[str, Any]:
         FROM problems
         """,
     )
-    doubts = "SELECT DISTINCT message FROM problems WHERE code = 'world_size_differs' ORDER BY ALL"
-    out["contradictions"] = frame(con.sql(doubts))["message"].drop_nulls().to_list()
+    doubts = "SELECT DISTINCT message FROM problems WHERE list_contains($1, code) ORDER BY ALL"
+    found = frame(con.sql(doubts, params=[list(one_job.CODES)]))
+    out["contradictions"] = found["message"].drop_nulls().to_list()
     return out
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from ..ingest import one_job
 from . import units
 from .columns import show_table
 from .names import shorter
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_SOURCES = 20
 """Sources listed one by one; of more, those that went well are counted."""
+
+MOST_BESIDE_DOUBTS = 3
+"""Of those that were not read, where the job's files are of several runs: that is the reason."""
 
 ROWS = {
     "events": "events",
@@ -123,11 +127,18 @@ def show(out: Console, report: IngestReport) -> None:
     formats = Counter(s.format for s in report.sources if s.format and s.error is None)
     if len(formats) > 1:
         out.print("formats: " + ", ".join(f"{n} {f}" for f, n in sorted(formats.items())))
-    for s in [s for s in report.sources if s.error is not None][:MOST_SOURCES]:
+    doubts = [p for _, p in report.problems if p.code in one_job.CODES]
+    for p in doubts:
+        out.print(f"warning: {clean(p.message)}", style="bold yellow")
+    wrong = [s for s in report.sources if s.error is not None]
+    most = MOST_BESIDE_DOUBTS if doubts else MOST_SOURCES
+    for s in wrong[:most]:
         out.print(f"{s.status}: {clean(str(s.error))}", style="bold red")
+    if len(wrong) > most:
+        out.print(f"and {len(wrong) - most:,} more", style="bold red")
     kinds: dict[tuple[str, str], list[Any]] = {}
     for place, p in [*((s.name, p) for s in report.sources for p in s.problems), *report.problems]:
-        if p.severity == "info":
+        if p.severity == "info" or p in doubts:
             continue
         first = p.message if place in p.message else f"{place.rpartition('/')[2]}: {p.message}"
         kind = kinds.setdefault((p.severity, p.code), [0, first])

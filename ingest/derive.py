@@ -14,7 +14,7 @@ from .. import __version__
 from . import settings, staging
 from .errors import WarehouseError
 from .manifest import REMARKS, Generation, Manifest, Part, generation_id, generation_part
-from .schema import TABLES, Problem, problem_rows
+from .schema import TABLES, problem_rows
 from .writer import ROW_GROUP_ROWS, PartWriter
 
 _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
@@ -48,7 +48,7 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import dims, remarks, steps, transfers
+    from . import dims, one_job, remarks, steps, transfers
     from .joining import join
     from .joining.ranks import one_a_rank, ranks_with_times
     from .matching.communicators import world_size
@@ -75,8 +75,8 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     )  # fmt: skip
     moved, unmoved = transfers.derived(views["transfers"], joined, stepped.collectives)
     problems = [
-        *_contradictions(manifests), *twice, *joined.problems, *unmoved, *resolved.problems,
-        *stepped.problems, *unclear, *damaged,
+        *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
+        *resolved.problems, *stepped.problems, *unclear, *damaged,
     ]  # fmt: skip
     tables = {
         "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
@@ -171,21 +171,3 @@ def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.Reco
             "clocks": [clocks],
         }
     )
-
-
-def _contradictions(manifests: list[Manifest]) -> list[Problem]:
-    """What sources of one job say differently: the number of its ranks, or more than it has."""
-    said: dict[int, list[str]] = {}
-    for m in sorted(manifests, key=lambda m: m.name):
-        for world in m.world_sizes:
-            said.setdefault(world, []).append(m.name)
-    if len(said) < 2:
-        return []
-    each = "; ".join(f"{w} says {names[0]}" for w, names in sorted(said.items()))
-    return [
-        Problem(
-            "world_size_differs",
-            f"sources of this job disagree on its number of ranks ({each}): are they of one job?",
-            count=len(said),
-        )
-    ]

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import detect, settings, staging
+import pyarrow.parquet as pq
+
+from . import detect, one_job, settings, staging
 from .bundles import bundled
 from .derive import derive
 from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
@@ -174,6 +176,7 @@ def ingest(
     manifests, _ = warehouse.manifests(job)
     if manifests and warehouse.generation(job, manifests) is None:
         derive(folder)
+    problems += [(job, p) for p in _doubts(warehouse, job, manifests)]
     return IngestReport(
         job=job,
         sources=ordered,
@@ -181,6 +184,21 @@ def ingest(
         seconds=time.perf_counter() - began,
         bytes=sum(s.size_bytes for s in sources),
     )
+
+
+def _doubts(warehouse: Warehouse, job: str, manifests: list[Manifest]) -> list[Problem]:
+    """The problems that say that the job's sources are of several runs."""
+    standing = warehouse.generation(job, manifests) if manifests else None
+    parts = standing.tables.get("problems", []) if standing is not None else []
+    found = []
+    for part in parts:
+        with staging.writing(warehouse.path):
+            rows = pq.read_table(
+                warehouse.job_folder(job) / part.file, columns=["code", "message", "count"],
+                filters=[("code", "in", one_job.CODES)],
+            ).to_pylist()  # fmt: skip
+        found += [Problem(r["code"], r["message"], count=r["count"]) for r in rows]
+    return found
 
 
 def job_id_of(paths: list[str]) -> str:
