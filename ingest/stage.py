@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import __version__
-from . import detect, staging
+from . import detect, moments, staging
 from .errors import UnusableInput
 from .manifest import Manifest, Part, source_part
-from .schema import TABLES, Problem
+from .schema import TABLES, Problem, problem_rows
 from .sources import Source
 from .writer import PartWriter
 
@@ -113,12 +113,16 @@ def _write_parts(source, parser, rank, threads, place, progress):
     ranks: set[int] = set()
     world_sizes: set[int] = set()
     problems: list[Problem] = []
+    damaged: dict[tuple[str, int | None], Problem] = {}
     done, told = 0, time.monotonic()
     shrunk = TYPICAL_RATIO if source.compressed else 1
     writer = PartWriter(place)
     try:
         batches = detect.module(parser).parse(source, rank=rank, threads=threads)
         for table, batch in batches:
+            batch, odd = moments.sound(table, batch)
+            if odd is not None:
+                damaged[table, odd.rank] = _added(damaged.get((table, odd.rank)), odd)
             with staging.writing(place):
                 writer.write(table, batch)
             if table == "ranks":
@@ -130,6 +134,11 @@ def _write_parts(source, parser, rank, threads, place, progress):
                 at = (batch["event_id"][-1].as_py() or 0) & _OFFSET_BITS
                 done, told = max(done, min(at // shrunk, source.size_bytes)), time.monotonic()
                 progress(done)
+        if damaged:
+            problems += damaged.values()
+            with staging.writing(place):
+                rows = problem_rows([(source.name, p) for p in damaged.values()])
+                writer.write("problems", rows)
     except OSError as e:
         writer.abort()
         raise UnusableInput(f"cannot be read: {e.strerror or e}", path=source.name) from e
@@ -146,6 +155,10 @@ def _write_parts(source, parser, rank, threads, place, progress):
     with staging.writing(place):
         written = writer.close()
     return ranks, world_sizes, problems, written
+
+
+def _added(old: Problem | None, new: Problem) -> Problem:
+    return new if old is None else old._replace(count=old.count + new.count)
 
 
 def _problems(batch) -> list[Problem]:

@@ -1,7 +1,8 @@
 """A parser for made-up traces, for tests of what surrounds parsers; also run by workers.
 
 A trace is one line of JSON behind `FAKE `: rank, rows (of events), and what goes wrong: `lost`,
-`die` (kills its process), `bug`, `unusable`, `no_peek`. A rank of -1 means: the file's name says.
+`die` (kills its process), `bug`, `unusable`, `no_peek`, `beyond` (the
+start of all its events). A rank of -1 means: the file's name says.
 """
 
 import json
@@ -46,7 +47,7 @@ def parse(source, *, rank=None, threads=1):
                     "event_id": [(rank << 40) | i for i in k],
                     "kind": ["host_op"] * len(k),
                     "name": [f"kernel_{(i * 7 + salt) % 50}" for i in k],
-                    "start_ns": [i * 1000 for i in k],
+                    "start_ns": [said.get("beyond", 0) or i * 1000 for i in k],
                     "correlation": [zlib.crc32(b"%d" % i) for i in k],
                     "dur_ns": [(i * i + salt) % 997 for i in k],
                 }
