@@ -321,12 +321,12 @@ def problems(
       retime problems run-7
       retime problems run-7 --json | jq 'map(select(.severity == "lost"))'
     """
-    from .analysis import terminal
+    from .analysis import problems_screen, terminal
 
     rows = _job(warehouse, job).problems().to_dicts()
     if json:
         return _json(rows)
-    terminal.show_problems(terminal.console(), rows, limit)
+    problems_screen.show_problems(terminal.console(), rows, limit)
 
 
 @app.command(short_help="One query over the tables and views, read-only.")
@@ -374,12 +374,12 @@ def tables(
       retime tables
       retime tables waits
     """
-    from .analysis import doors, terminal
+    from .analysis import doors, manual_screen, terminal
 
     rows = doors.tables(name)
     if json:
         return _json(rows)
-    terminal.show_tables(terminal.console(), rows, name)
+    manual_screen.show_tables(terminal.console(), rows, name)
 
 
 @app.command(short_help="What the step would have cost, under policies.")
@@ -406,12 +406,12 @@ def replay(
       retime replay run-7 --policy align-arrivals --sweep factor=0,0.5,1
       retime replay run-7 --policy algorithm:op=all_reduce,algo=tree --json
     """
-    from .analysis import doors, terminal
+    from .analysis import doors, replay_screen, terminal
 
     result = doors.replay(_job(warehouse, job), policy or [], sweep=_sweep(sweep), step=step)
     if json:
         return _json(result)
-    terminal.show_replay(terminal.console(), result)
+    replay_screen.show_replay(terminal.console(), result)
 
 
 @app.command(short_help="The catalogue of policies.")
@@ -428,12 +428,12 @@ def policies(
       retime policies
       retime policies align-arrivals
     """
-    from .analysis import doors, terminal
+    from .analysis import doors, replay_screen, terminal
 
     rows = doors.policies(name)
     if json:
         return _json(rows)
-    terminal.show_policies(terminal.console(), rows, detail=name is not None)
+    replay_screen.show_policies(terminal.console(), rows, detail=name is not None)
 
 
 @app.command(short_help="Slowdown against the ideal, by operation and rank.")

@@ -5,15 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import trust, units
+from . import units
 from .columns import Cells, cells, lines, show_table
+from .manual_screen import show_terms
 from .names import apart, shorter
+from .replay_screen import estimate, joined, policy_words
 from .screen import clean, console, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Cells", "cells", "clean", "console", "lines", "shorter", "show_table", "to_json"]
+__all__ = [
+    "Cells",
+    "cells",
+    "clean",
+    "console",
+    "estimate",
+    "lines",
+    "policy_words",
+    "shorter",
+    "show_table",
+    "to_json",
+]
 """Of the modules below, for those who print what is here, too."""
 
 STYLES = {
@@ -322,206 +335,6 @@ def show_headline(out: Console, facts: Mapping[str, Any]) -> None:
     out.print(straggler_sentence(facts))
 
 
-def show_replay(out: Console, result: Mapping[str, Any]) -> None:
-    """`retime replay`: the baseline and its fidelity, then a row a policy, then the small print."""
-    steps = result.get("steps") or []
-    n = len(steps) if isinstance(steps, list) else steps
-    out.print(
-        f"measured {units.time(result['measured_ns'], 4)} a step (mean of {n}), "
-        f"{trust.fidelity(result)}"
-    )
-    if trust.path(result):
-        out.print(trust.path(result), style="dim")
-    rows = []
-    for p in result["policies"]:
-        got = p.get("recovered") or {}
-        rows.append(
-            {
-                "policy": policy_words(p),
-                "step": estimate(p, n),
-                "gain": _pct(p.get("gain_pct")),
-                "wait": units.time(got.get("wait_ns")),
-                "transfer": units.time(got.get("transfer_ns")),
-                "exposed": units.time(got.get("exposed_ns")),
-            }
-        )
-    if not rows:
-        for text in result.get("warnings") or ():
-            out.print(f"warning: {clean(text)}", style="yellow")
-        return
-    out.print()
-    titles = {
-        "policy": "policy",
-        "step": "step" if n == 1 else "step (interval)",
-        "gain": "gain",
-        "wait": "wait",
-        "transfer": "transfer",
-        "exposed": "exposed",
-    }
-    table = cells(rows, titles)
-    table.numeric = [False, True, True, True, True, True]
-    for line in lines(table, out.width):
-        out.print(line)
-    out.print("wait, transfer, exposed: time of communication that is saved", style="dim")
-    for title, key in (("assumes", "assumptions"), ("warning", "warnings")):
-        said = dict.fromkeys(s for p in result["policies"] for s in p.get(key) or ())
-        style = "yellow" if key == "warnings" else "dim"
-        for text in said:
-            out.print(f"{title}: {clean(text)}", style=style)
-
-
-def estimate(row: Mapping[str, Any], steps: int) -> str:
-    """A re-timed step with its interval; of one step there is none."""
-    bounds = (None, None) if steps == 1 else (row.get("low_ns"), row.get("high_ns"))
-    return units.interval(row["step_ns"], *bounds)
-
-
-def policy_words(policy: Mapping[str, Any]) -> str:
-    """A policy with the parameters that are not its defaults, as they would be typed.
-
-    `align-arrivals:ranks=3`; several policies at once are `together: a + b`.
-    """
-    from ..replay.policies import REGISTRY
-
-    names = str(policy["name"]).split(" + ")
-    given = policy.get("params") or {}
-    out = []
-    for i, name in enumerate(names):
-        n = names[:i].count(name)
-        prefix = "" if len(names) == 1 else f"{name}#{n + 1}." if n else f"{name}."
-        known = REGISTRY.get(name)
-        default = {p.name: _joined(p.default) for p in known.params} if known else {}
-        own = {k.removeprefix(prefix): v for k, v in given.items() if k.startswith(prefix)}
-        texts = [
-            f"{k}={_joined(v)}"
-            for k, v in own.items()
-            if v not in (None, (), [], "") and _joined(v) != default.get(k)
-        ]
-        out.append(f"{name}:{','.join(texts)}" if texts else name)
-    return clean(("together: " if len(out) > 1 else "") + " + ".join(out))
-
-
-def _pct(value: float | None) -> str:
-    return units.NOTHING if value is None else units.percent(value / 100)
-
-
-def show_problems(out: Console, rows: Sequence[Mapping[str, Any]], limit: int | None) -> None:
-    """`retime problems`: one line a kind, the message below it; the same of many sources once."""
-    from rich.text import Text
-
-    if not rows:
-        out.print("no problems")
-        return
-    alike: dict[tuple, list[Mapping[str, Any]]] = {}
-    for r in rows:
-        alike.setdefault((r["severity"], r["code"], r["message"]), []).append(r)
-    kinds = list(alike.values())
-    shown = kinds if limit is None else kinds[:limit]
-    styles = {"lost": "bold red", "warning": "yellow", "info": "dim"}
-    for same in shown:
-        r = same[0]
-        n = sum(1 if s["count"] is None else s["count"] for s in same)
-        head = Text(f"{r['severity']:<8}", style=styles.get(r["severity"], ""))
-        head.append(f"{clean(str(r['code']))}{'' if n == 1 else f' x {n:,}'}", style="bold")
-        rank = "" if r["rank"] is None else f"rank {r['rank']}"
-        at = "" if r["offset"] is None else f" at byte or row {r['offset']:,}"
-        where = clean(str(r["source"] or "")) + at
-        place = ", ".join(x for x in (rank, where) if x)
-        more = "" if len(same) == 1 else f" (and {len(same) - 1:,} more)"
-        head.append(f"  {place}{more}".rstrip(), style="")
-        out.print(head)
-        out.print(Text("        " + clean(str(r["message"] or ""))))
-    if len(shown) < len(kinds):
-        out.print(f"({len(shown)} of {len(kinds):,}; --limit N or --json for more)", style="dim")
-
-
-def show_terms(
-    out: Console, rows: Sequence[Sequence[str]], *, indent: str = "  ", style: str = "bold"
-) -> None:
-    """Terms and their meaning: the last text of a row is wrapped beside the columns before it."""
-    from textwrap import wrap
-
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    rows = [[clean(t) for t in row] for row in rows]
-    n = len(rows[0]) - 1 if rows else 0
-    room = [max(cell_len(row[i]) for row in rows) for i in range(n)]
-    used = [i for i in range(n) if room[i]]
-    left = len(indent) + sum(room[i] + 2 for i in used)
-    for row in rows:
-        parts = [row[i] + " " * (room[i] - cell_len(row[i]) + 2) for i in used]
-        texts = wrap(row[-1], max(24, out.width - left), break_on_hyphens=False) or [""]
-        line = Text(indent, no_wrap=True, overflow="crop")
-        line.append(parts[0], style=style)
-        line.append("".join(parts[1:]), style="dim")
-        line.append(texts[0])
-        out.print(line, soft_wrap=True)
-        for text in texts[1:]:
-            out.print(Text(" " * left + text), soft_wrap=True)
-
-
-def show_tables(out: Console, rows: Sequence[Mapping[str, Any]], name: str | None) -> None:
-    """`retime tables`: a line each by kind, or the columns of one with their units."""
-    if name is None:
-        for kind, title in (
-            ("table", "Tables: a row is"),
-            ("view", "Views: a row is"),
-            ("macro", "Macros"),
-        ):
-            found = [r for r in rows if r["kind"] == kind]
-            if found:
-                out.print(title, style="bold")
-                show_terms(out, [(r["name"], first_sentence(r["meaning"])) for r in found])
-        out.print("retime tables NAME has the columns and units", style="dim")
-        return
-    for r in rows:
-        out.print(f"{r['kind']} {r['name']}", style="bold")
-        out.print(clean(r["meaning"]))
-        if r["columns"]:
-            out.print()
-            show_terms(out, [(c["name"], c["type"], c["unit"], c["meaning"]) for c in r["columns"]])
-
-
-def first_sentence(text: str) -> str:
-    """The text up to its first full stop that ends a sentence."""
-    head, stop, _ = text.partition(". ")
-    return head.rstrip(".") if stop else text.rstrip(".")
-
-
-def show_policies(out: Console, rows: Sequence[Mapping[str, Any]], detail: bool) -> None:
-    """`retime policies`: a line each, or everything about one."""
-    if not detail:
-        show_terms(out, [(p["name"], p["summary"]) for p in rows], indent="")
-        out.print("retime policies NAME has the parameters", style="dim")
-        return
-    for p in rows:
-        out.print(clean(p["name"]), style="bold")
-        out.print(clean(p["summary"]))
-        out.print(f"Source: {clean(p['source'])}")
-        if p["params"]:
-            out.print()
-            out.print("Parameters", style="bold")
-            terms = []
-            for q in p["params"]:
-                takes = f" One of {', '.join(map(str, q['choices']))}." if q["choices"] else ""
-                none = q["default"] in (None, (), [], "")
-                default = "" if none else f" Default {_joined(q['default'])}."
-                text = f"{q['meaning'].rstrip('.')}.{takes}{default}"
-                terms.append((q["name"], q["type"], q["unit"], text))
-            show_terms(out, terms)
-        if p["assumptions"]:
-            out.print()
-            out.print("Assumes", style="bold")
-            for text in p["assumptions"]:
-                show_terms(out, [("-", text)], style="")
-
-
-def _joined(value: Any) -> str:
-    """A parameter's value as it would be typed: several of them joined by +."""
-    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-
-
 def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
     """`retime stragglers`: the slowdown, then who and what it comes from."""
     out.print(f"slowdown S = {result['slowdown']:.3f}", style="bold")
@@ -533,7 +346,7 @@ def show_stragglers(out: Console, result: Mapping[str, Any]) -> None:
     )
     if result["slowdown"] <= 1:
         out.print("that is no slowdown: there is nothing for a rank or an operation to explain")
-    slowest = _joined(result.get("slowest_ranks") or [])
+    slowest = joined(result.get("slowest_ranks") or [])
     shares = []
     if result.get("m_w") is not None:
         shares.append((f"M_W = {result['m_w']:.3f}", f"of that goes with rank {slowest} ideal"))
