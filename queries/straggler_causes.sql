@@ -153,7 +153,7 @@ WITH parts AS MATERIALIZED (
     -- First by the millisecond, but for those in which a moment lies: few rows are left to place.
     SELECT
         p.job, p.rank,
-        CASE WHEN b.rank IS NULL THEN _bucket(p.at_ns) << 20 ELSE p.at_ns END AS at_ns,
+        CASE WHEN b.rank IS NULL THEN _bucket(p.at_ns) * 1048576 ELSE p.at_ns END AS at_ns,
         p.class, sum(p.ns) AS ns,
         sum(compute_ns) AS compute_ns, sum(with_transfer_ns) AS with_transfer_ns,
         sum(with_unsplit_ns) AS with_unsplit_ns, sum(with_comm_ns) AS with_comm_ns,

@@ -486,3 +486,25 @@ def test_the_score_is_that_of_the_replay(open_job, one_host, event, part):
         "SELECT rank, score_ns, score_low_ns, score_high_ns FROM stragglers ORDER BY 1"
     )
     assert rows.fetchall() == [(0, None, None, None), (1, 80, 70, 90)]
+
+
+def test_a_clock_may_begin_after_the_job(open_job, one_host, event, part):
+    """A session's clock has moments before its zero: the same job, all of it 5 s earlier."""
+    early = -5_000_000_000
+    moments = ("start_ns", "end_ns", "host_start_ns")
+
+    def moved(rows: list[dict]) -> list[dict]:
+        return [{k: v + early if k in moments else v for k, v in r.items()} for r in rows]
+
+    rows = [part(r, 90, 100) for r in (0, 1, 2)]
+    rows += [part(r, 300 if r == 2 else 200, 310, collective_id=2) for r in (0, 1, 2)]
+    events = [e for r in (0, 1) for e in work(event, r, "k", 100, 200)]
+    events += work(event, 2, "k", 100, 300)
+    steps = [
+        {"rank": r, "step": 0, "start_ns": 0, "end_ns": 400, "host_start_ns": 0} for r in (0, 1, 2)
+    ]
+    con = open_job(
+        ranks=one_host(0, 1, 2), steps=moved(steps), events=moved(events),
+        collectives=moved(rows),
+    )  # fmt: skip
+    assert causes(con, "cause, kernel, cause_ns, late_ns") == {2: ("slower_kernels", "k", 100, 100)}
