@@ -500,6 +500,8 @@ def test_a_clock_may_begin_after_the_job(open_job, one_host, event, part):
     rows += [part(r, 300 if r == 2 else 200, 310, collective_id=2) for r in (0, 1, 2)]
     events = [e for r in (0, 1) for e in work(event, r, "k", 100, 200)]
     events += work(event, 2, "k", 100, 300)
+    # Far from all that is compared.
+    events += work(event, 1, "before", -90_000_000, -80_000_000, launch=None)
     steps = [
         {"rank": r, "step": 0, "start_ns": 0, "end_ns": 400, "host_start_ns": 0} for r in (0, 1, 2)
     ]
