@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ..ingest.errors import UsageError
@@ -37,6 +38,30 @@ class ReplayJob:
         )
 
 
+class Stage(IntEnum):
+    """What a policy changes, in the order in which policies are applied.
+
+    First what is computed where, then what must be moved for it, then how, over which links, under
+    what, and when ranks come: each stage sees what those before it made of the job.
+    """
+
+    PLACEMENT = 1
+    """parallelism, replicate-experts, place-experts, reshard."""
+    VOLUME = 2
+    """batch-a2a, compress."""
+    ALGORITHM = 3
+    """algorithm, hierarchical, rail-balance, wave-schedule, select, congestion-aware, optical,
+    on-package, host-staged."""
+    LINKS = 4
+    """scale-fabric, datapath, launch-path, isolate-storage."""
+    SCHEDULE = 5
+    """sm-budget, tile-overlap, megakernel, overlap."""
+    ARRIVALS = 6
+    """align-arrivals."""
+    RUN = 7
+    """checkpoint: what is not of a step."""
+
+
 class Param(NamedTuple):
     """One parameter of a policy: `type` is int, float, bool, str or `integers`."""
 
@@ -57,6 +82,14 @@ class Policy(NamedTuple):
     params: tuple[Param, ...]
     assumptions: tuple[str, ...]
     apply: Callable[..., ReplayJob]
+    stage: Stage = Stage.ALGORITHM
+    """When it acts among others: policies of a scenario apply in the order of their stages."""
+    needs: tuple[str, ...] = ()
+    """What the trace must hold, and what to record where it does not."""
+    valid: str = ""
+    """The range in which the estimate holds."""
+    checked: str = ""
+    """The published figure or arithmetic that a test holds it to, with its source."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every parameter's value: text as typed on a command line is converted, the rest kept.
