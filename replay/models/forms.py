@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..ingest.errors import UsageError
+from ...ingest.errors import UsageError
 
 
 class Form(NamedTuple):
