@@ -13,6 +13,8 @@ import numpy as np
 from ..ingest.errors import UnusableInput
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .arrivals import Chains
 
 NULL = np.int64(-(2**63))
@@ -88,6 +90,13 @@ class TaskGraph:
         from .arrivals import Chains
 
         return Chains(self)
+
+    @cached_property
+    def instances(self) -> pl.DataFrame:
+        """`calibrate.instances`: the matched collectives, for all policies of this graph."""
+        from .calibrate import instances
+
+        return instances(self)
 
     def with_(self, **arrays) -> TaskGraph:
         """A copy with some fields replaced; the rest is shared, so never written to."""

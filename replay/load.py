@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -29,10 +30,16 @@ def load(snapshot: Any) -> ReplayJob:
     held = _HELD.get(key)
     if held is None:
         built = _built(snapshot)
-        held = replace(built, facts={**built.facts, "measured": built.graph})
+        facts = {**built.facts, "measured": built.graph, "tables": _reader(snapshot.files)}
+        held = replace(built, facts=facts)
         if key:
             _HELD[key] = held
     return held
+
+
+def _reader(files: Mapping[str, Sequence[Any]]) -> Callable[[str], pl.DataFrame]:
+    """A table's name -> its rows, each read once."""
+    return lru_cache(maxsize=None)(lambda table: read(files, table))
 
 
 _HELD: WeakValueDictionary[tuple[Any, ...], ReplayJob] = WeakValueDictionary()

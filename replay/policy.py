@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from ..ingest.errors import UsageError
+from ..ingest.schema import TABLES
 from .graph import TaskGraph
 
 
@@ -15,8 +18,10 @@ from .graph import TaskGraph
 class ReplayJob:
     """A job ready to be re-timed: its graph and what policies need to know about it.
 
-    `facts` holds frames and figures by name (ranks, comms, collectives, calibration, fabric, ...)
-    that the builder of the graph put there. `assumptions` and `warnings` grow as policies apply.
+    `facts` holds what is known beside the graph, by name: `measured` (the unchanged graph),
+    `ranks`, `comms`, `collectives`, `steps` (frames), `tables` (a callable: a table's name -> its
+    frame), `fabric` (a `fabric.Fabric`, or None). `assumptions` and `warnings` grow as policies
+    apply.
     """
 
     graph: TaskGraph
@@ -28,6 +33,15 @@ class ReplayJob:
     def with_graph(self, **arrays) -> ReplayJob:
         """A copy whose graph has some arrays replaced."""
         return replace(self, graph=self.graph.with_(**arrays))
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the job's warehouse (`ingest.schema.TABLES`); no rows where it has none."""
+        read = self.facts.get("tables")
+        if read is not None:
+            return read(name)
+        empty = pl.from_arrow(TABLES[name].schema.empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        return empty
 
     def note(self, *, assumptions: tuple[str, ...] = (), warnings: tuple[str, ...] = ()):
         """A copy with further assumptions and warnings (each said once)."""
