@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from .forms import ALGOS, FORMS, OPS, Form, NoModel, crossover_bytes, form, size_bytes, time_ns
+from .closed import (
+    ALGOS,
+    OPS,
+    algorithms,
+    crossover_bytes,
+    fits,
+    form,
+    named,
+    row,
+    size_bytes,
+    time_ns,
+)
+from .forms import FORMS, Form, NoModel
+from .pipelined import PIPELINED, Pipelined
 
 __all__ = [
     "ALGOS",
     "FORMS",
     "OPS",
+    "PIPELINED",
     "Form",
     "NoModel",
+    "Pipelined",
+    "algorithms",
     "crossover_bytes",
+    "fits",
     "form",
+    "named",
+    "row",
     "size_bytes",
     "time_ns",
 ]

@@ -1,17 +1,17 @@
-"""Alpha-beta cost models: one table of coefficients and one formula.
+"""The classic algorithms as one table of coefficients: `messages * alpha + volume * bytes / B`.
 
-`time = messages * alpha + volume * bytes / bandwidth`: every classic algorithm is a pair of
-coefficients that depend on the number of ranks n alone. Sources: Thakur, Rabenseifner and Gropp
-(2005) for the forms, Patarasuk and Yuan (2009) for the ring.
+Each row is a pair of coefficients that depend on the number of ranks n alone. Reduction itself is
+free. Sources: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations
+in MPICH" (2005), for trees, recursive doubling and halving with its fold for odd n, pairwise and
+Bruck; Patarasuk and Yuan (2009) for the ring; Bruck et al. (1997) for the blocks of its
+all-to-all; van de Geijn's scatter and all-gather for broadcasts. Rows marked "deduced" in their
+meaning are worked out here and stand in none of these.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
-
-import numpy as np
 
 from ...ingest.errors import UsageError
 
@@ -27,101 +27,135 @@ class Form(NamedTuple):
     """n -> bytes of those messages together, in sizes of the operation: what is sent one after
     another. In a tree each level sends on the whole vector only when it has it."""
     meaning: str
-
-
-def _levels(n: int) -> int:
-    return math.ceil(math.log2(n)) if n > 1 else 0
-
-
-FORMS: tuple[Form, ...] = (
-    Form(
-        "all_reduce",
-        "ring",
-        lambda n: 2 * (n - 1),
-        lambda n: 2 * (n - 1) / n,
-        "reduce-scatter, then all-gather, round a ring: 2(n-1) a + 2(n-1)/n M/B",
-    ),
-    Form(
-        "all_reduce",
-        "tree",
-        lambda n: 2 * _levels(n),
-        lambda n: 2 * _levels(n),
-        "up and down a binary tree, not segmented: 2 ceil(lg n) (a + M/B)",
-    ),
-    Form(
-        "all_gather",
-        "ring",
-        lambda n: n - 1,
-        lambda n: (n - 1) / n,
-        "n-1 shifts of a shard round a ring: (n-1) a + (n-1)/n M/B",
-    ),
-    Form(
-        "reduce_scatter",
-        "ring",
-        lambda n: n - 1,
-        lambda n: (n - 1) / n,
-        "n-1 shifts of a partial sum round a ring: (n-1) a + (n-1)/n M/B",
-    ),
-)
-"""M, the size of an operation, is the whole buffer: what a rank holds before an all-reduce or
-reduce-scatter, what it holds after an all-gather."""
-
-OPS = tuple(dict.fromkeys(f.op for f in FORMS))
-ALGOS = tuple(dict.fromkeys(f.algo for f in FORMS))
-_TABLE = {(f.op, f.algo): f for f in FORMS}
+    power_of_two: bool = False
+    """Stands for n = 1, 2, 4, 8, ... only."""
 
 
 class NoModel(UsageError):
     """No closed form for this operation under this algorithm."""
 
 
-def form(op: str, algo: str) -> Form:
-    """The row of the table; raises NoModel, saying what there is."""
-    found = _TABLE.get((op, algo))
-    if found is None:
-        here = [f.algo for f in FORMS if f.op == op]
-        if here:
-            raise NoModel(
-                f"no model of {op} by algorithm {algo!r}; {op} works with {', '.join(here)}"
-            )
-        raise NoModel(f"no model of operation {op!r}; there are models of {', '.join(OPS)}")
-    return found
+def levels(n: int) -> int:
+    """ceil(lg n): rounds in which one rank's word reaches n."""
+    return (n - 1).bit_length()
 
 
-def time_ns(
-    op: str, algo: str, n: int, size_bytes, alpha_ns: float, bandwidth_bytes_per_s: float
-) -> np.ndarray:
-    """Time of one collective in ns (float64, the shape of `size_bytes`).
+def floor_power(n: int) -> int:
+    """The largest power of two that is no more than n."""
+    return 1 << (n.bit_length() - 1)
 
-    `alpha_ns` is the cost of a message, `bandwidth_bytes_per_s` a link's, one direction.
-    Raises NoModel for a combination that is not in the table.
+
+def _odd(n: int) -> int:
+    """2 where n is no power of two: n - r ranks fold into a neighbour, and get the result last."""
+    return 0 if floor_power(n) == n else 2
+
+
+def _lg(n: int) -> int:
+    return n.bit_length() - 1
+
+
+def bruck_blocks(n: int) -> list[int]:
+    """Blocks that a rank sends in each round of Bruck's all-to-all of n: 4, 4, 4 for 8.
+
+    Round k moves the blocks j of 1..n-1 whose bit k is set.
     """
-    row = form(op, algo)
-    if n < 1:
-        raise NoModel(f"a collective of {n} ranks has no model")
-    size = np.asarray(size_bytes, np.float64)
-    return row.messages(n) * alpha_ns + row.volume(n) * size * 1e9 / bandwidth_bytes_per_s
+    return [sum(j >> k & 1 for j in range(n)) for k in range(levels(n))]
 
 
-def crossover_bytes(
-    op: str, first: str, second: str, n: int, alpha_ns: float, bandwidth_bytes_per_s: float
-) -> float | None:
-    """The size at which two algorithms take equally long; None where one always wins."""
-    a, b = form(op, first), form(op, second)
-    fewer_messages = a.messages(n) - b.messages(n)
-    more_volume = b.volume(n) - a.volume(n)
-    if more_volume == 0 or fewer_messages / more_volume <= 0:
-        return None
-    return alpha_ns * 1e-9 * bandwidth_bytes_per_s * fewer_messages / more_volume
+def _bruck_volume(n: int) -> float:
+    # Closed: bit k is set in (n >> k+1 << k) + max(0, n mod 2^(k+1) - 2^k) of 0..n-1.
+    whole = [(n >> k + 1 << k) + max(0, n % (2 << k) - (1 << k)) for k in range(levels(n))]
+    return sum(whole) / n
 
 
-def size_bytes(op, in_bytes, out_bytes) -> np.ndarray:
-    """The size M of each participation (int64 [k]) from op, input and output; 0 where unknown.
+def _share(n: int) -> float:
+    return (n - 1) / n
 
-    The gathering operations are as large as their output, all others as their input; where only
-    one of the two is known it stands for both.
-    """
-    in_bytes, out_bytes = np.asarray(in_bytes, np.int64), np.asarray(out_bytes, np.int64)
-    by_output = np.isin(op, ["all_gather", "gather"])
-    first = np.where(by_output, out_bytes, in_bytes)
-    return np.where(first > 0, first, np.maximum(np.maximum(in_bytes, out_bytes), 0))
+
+def _rows() -> list[Form]:
+    rows = [
+        Form("all_reduce", "ring", lambda n: 2 * (n - 1), lambda n: 2 * _share(n),
+             "reduce-scatter, then all-gather, round a ring: 2(n-1) a + 2(n-1)/n M/B"),
+        Form("all_reduce", "tree", lambda n: 2 * levels(n), lambda n: 2 * levels(n),
+             "up and down a binary tree, not segmented: 2 ceil(lg n) (a + M/B)"),
+        Form("all_reduce", "recursive-doubling", lambda n: _lg(n) + _odd(n),
+             lambda n: _lg(n) + _odd(n),
+             "whole vectors exchanged at distances 1, 2, 4, ...: lg r (a + M/B), r = 2^floor(lg n);"
+             " + 2 (a + M/B) where n > r"),
+        Form("all_reduce", "halving-doubling", lambda n: 2 * _lg(n) + _odd(n),
+             lambda n: 2 * _share(floor_power(n)) + _odd(n),
+             "recursive halving, then doubling: 2 lg r a + 2(r-1)/r M/B, r = 2^floor(lg n); "
+             "+ 2 (a + M/B) where n > r"),
+        Form("all_reduce", "direct", lambda n: 2 * (n > 1), lambda n: 2 * _share(n),
+             "reduce-scatter and all-gather, each to all peers at once: 2a + 2(n-1)/n M/B"),
+        Form("all_reduce", "parameter-server", lambda n: 2 * (n > 1), lambda n: 2 * (n - 1),
+             "all push to a server and pull from it: 2 (a + (n-1) M/B) at the server's port"),
+        Form("all_reduce", "nvls", lambda n: 2 * (n > 1), lambda n: float(n > 1),
+             "multicast and reduction in the switch (NVLS, SHARP): 2a + M/B; deduced"),
+        Form("broadcast", "tree", levels, levels, "a binomial tree: ceil(lg n) (a + M/B)"),
+        Form("broadcast", "scatter-allgather", lambda n: levels(n) + n - 1,
+             lambda n: 2 * _share(n),
+             "a binomial scatter, then a ring: (ceil(lg n) + n-1) a + 2(n-1)/n M/B"),
+        Form("broadcast", "direct", lambda n: float(n > 1), lambda n: n - 1,
+             "the root to each at once: a + (n-1) M/B at its port"),
+        Form("broadcast", "nvls", lambda n: float(n > 1), lambda n: float(n > 1),
+             "the switch multicasts: a + M/B; deduced"),
+        Form("reduce", "tree", levels, levels, "a binomial tree: ceil(lg n) (a + M/B)"),
+        Form("reduce", "scatter-allgather", lambda n: levels(n) + n - 1, lambda n: 2 * _share(n),
+             "a reduce-scatter round a ring, then a binomial gather: (ceil(lg n) + n-1) a + "
+             "2(n-1)/n M/B"),
+        Form("reduce", "direct", lambda n: float(n > 1), lambda n: n - 1,
+             "each to the root at once: a + (n-1) M/B at its port"),
+        Form("reduce", "nvls", lambda n: float(n > 1), lambda n: float(n > 1),
+             "the switch reduces: a + M/B; deduced"),
+        Form("all_to_all", "pairwise", lambda n: n - 1, _share,
+             "n-1 exchanges of one block: (n-1) (a + M/(nB))"),
+        Form("all_to_all", "direct", lambda n: float(n > 1), _share,
+             "all blocks at once on a fabric that does not block: a + (n-1)/n M/B"),
+        Form("all_to_all", "bruck", levels, _bruck_volume,
+             "ceil(lg n) rounds, round k moves the blocks whose bit k is set: lg n (a + M/2B) where"
+             " n is a power of two"),
+        Form("all_to_all", "ring", lambda n: n - 1, lambda n: (n - 1) / 2,
+             "blocks shifted round one ring, one less each time: (n-1) a + (n-1)/2 M/B"),
+        Form("send", "direct", lambda n: float(n > 1), lambda n: float(n > 1),
+             "one message: a + M/B"),
+        Form("recv", "direct", lambda n: float(n > 1), lambda n: float(n > 1),
+             "one message: a + M/B"),
+    ]  # fmt: skip
+    for op, what in (("reduce_scatter", "a partial sum"), ("all_gather", "a shard")):
+        rows += [
+            Form(op, "ring", lambda n: n - 1, _share,
+                 f"n-1 shifts of {what} round a ring: (n-1) a + (n-1)/n M/B"),
+            Form(op, "bruck", levels, _share,
+                 "doubling distances and shares, any n: ceil(lg n) a + (n-1)/n M/B"),
+            Form(op, "halving-doubling", _lg, _share,
+                 "exchanges at distances n/2, n/4, ...: lg n a + (n-1)/n M/B", True),
+            Form(op, "direct", lambda n: float(n > 1), _share,
+                 "to all peers at once: a + (n-1)/n M/B"),
+            Form(op, "nvls", lambda n: float(n > 1), _share,
+                 "through the switch; a rank's own port still carries (n-1)/n: a + (n-1)/n M/B;"
+                 " deduced"),
+        ]  # fmt: skip
+    for op in ("scatter", "gather"):
+        rows += [
+            Form(op, "tree", levels, _share,
+                 "a binomial tree of halves: ceil(lg n) a + (n-1)/n M/B"),
+            Form(op, "linear", lambda n: n - 1, _share,
+                 "a shard after another at the root: (n-1) a + (n-1)/n M/B"),
+            Form(op, "direct", lambda n: float(n > 1), _share,
+                 "all shards at once at the root: a + (n-1)/n M/B"),
+        ]  # fmt: skip
+    return rows
+
+
+FORMS: tuple[Form, ...] = tuple(_rows())
+"""M, the size of an operation, is the whole buffer: what a rank holds before an all-reduce,
+reduce-scatter or reduce, what it holds after an all-gather or broadcast, what a rank sends in an
+all-to-all (its own block counted), what the root holds of a scatter or gather."""
+
+_TABLE = {(f.op, f.algo): f for f in FORMS}
+
+
+def linear(op: str, algo: str) -> Form | None:
+    """The row of the table, or None."""
+    return _TABLE.get((op, algo))
