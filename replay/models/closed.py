@@ -38,17 +38,22 @@ def row(op: str, algo: str) -> Form | Pipelined:
 
 
 def form(op: str, algo: str) -> Form:
-    """The row of the linear table; raises NoModel, saying what there is.
+    """The line of an algorithm: its row, or of a segmented one what it is with many pieces.
 
-    A segmented algorithm has no row there: its best number of pieces depends on the size.
+    Many pieces cost nothing of their own there, which understates medium sizes; `time_ns` uses the
+    best number of them. Raises NoModel, saying what there is.
     """
     found = row(op, algo)
     if isinstance(found, Form):
         return found
-    here = ", ".join(f.algo for f in FORMS if f.op == op)
-    raise NoModel(
-        f"the time of {op} by {algo!r} is no line over size (it is cut in pieces); lines are {here}"
-    )
+    period = found.period
+    return Form(op, algo, found.depth, lambda n: period * (n > 1), found.meaning)
+
+
+def recorded(algo: str) -> str:
+    """The model of an algorithm as NCCL's logs name it: its `tree` is the double binary tree."""
+    plain = named(algo)
+    return "double-tree" if plain == "tree" else plain
 
 
 def fits(op: str, algo: str, n: int) -> bool:

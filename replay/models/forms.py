@@ -117,11 +117,13 @@ def _rows() -> list[Form]:
              " n is a power of two"),
         Form("all_to_all", "ring", lambda n: n - 1, lambda n: (n - 1) / 2,
              "blocks shifted round one ring, one less each time: (n-1) a + (n-1)/2 M/B"),
-        Form("send", "direct", lambda n: float(n > 1), lambda n: float(n > 1),
-             "one message: a + M/B"),
-        Form("recv", "direct", lambda n: float(n > 1), lambda n: float(n > 1),
-             "one message: a + M/B"),
+        Form("barrier", "recursive-doubling", levels, lambda n: 0.0,
+             "everybody hears of everybody in ceil(lg n) messages without bytes"),
     ]  # fmt: skip
+    rows += [
+        Form(op, "direct", lambda n: float(n > 1), lambda n: float(n > 1), "one message: a + M/B")
+        for op in ("send", "recv", "send_recv")
+    ]
     for op, what in (("reduce_scatter", "a partial sum"), ("all_gather", "a shard")):
         rows += [
             Form(op, "ring", lambda n: n - 1, _share,
@@ -140,7 +142,7 @@ def _rows() -> list[Form]:
         rows += [
             Form(op, "tree", levels, _share,
                  "a binomial tree of halves: ceil(lg n) a + (n-1)/n M/B"),
-            Form(op, "linear", lambda n: n - 1, _share,
+            Form(op, "pairwise", lambda n: n - 1, _share,
                  "a shard after another at the root: (n-1) a + (n-1)/n M/B"),
             Form(op, "direct", lambda n: float(n > 1), _share,
                  "all shards at once at the root: a + (n-1)/n M/B"),

@@ -213,6 +213,6 @@ def test_combinations_without_a_model(tables):
     with pytest.raises(models.NoModel, match="all_gather works with ring"):
         applied(job, "algorithm:op=all_gather,algo=tree")
     with pytest.raises(models.NoModel, match="there are models of all_reduce"):
-        applied(job, "algorithm:op=barrier")
+        applied(job, "algorithm:op=alltoallw")
     with pytest.raises(BadParam):
         applied(job, "algorithm:from=star")

@@ -74,9 +74,7 @@ def test_no_model_says_what_there_is():
     with pytest.raises(models.NoModel, match="all_gather works with ring"):
         models.form("all_gather", "tree")
     with pytest.raises(models.NoModel, match="there are models of all_reduce, broadcast"):
-        models.form("barrier", "ring")
-    with pytest.raises(models.NoModel, match="no line over size"):
-        models.form("all_reduce", "double-tree")
+        models.form("alltoallw", "ring")
     with pytest.raises(models.NoModel, match="ranks, not for 6; bruck"):
         models.time_ns("all_gather", "halving-doubling", 6, MIB, 822, 450e9)
 
@@ -192,3 +190,19 @@ def test_a_crossing_with_a_segmented_algorithm_is_where_both_take_equally_long()
 
 def test_bisection_says_none_where_the_sign_stays():
     assert closed.bisected(lambda size: size + 1) is None
+
+
+def test_the_line_of_a_segmented_algorithm_is_its_limit():
+    # Far from where pieces cost: a huge vector is 2 M/B, an empty one 2 ceil(lg n) messages.
+    line = models.form("all_reduce", "double-tree")
+    assert (line.messages(8), line.volume(8)) == (6, 2)
+    huge, none = (
+        models.time_ns("all_reduce", "double-tree", 8, size, 822, 450e9) for size in (1e15, 0)
+    )
+    assert huge == pytest.approx(2e15 / 450, rel=1e-3)
+    assert none == pytest.approx(6 * 822)
+
+
+def test_nccls_tree_is_the_double_one():
+    assert models.recorded("tree") == "double-tree"
+    assert models.recorded("nvls_tree") == "nvls-tree"
