@@ -394,10 +394,24 @@ def replay(
         typer.Option("--sweep", metavar="k=v1,v2", help="Several values of a parameter."),
     ] = None,
     step: Annotated[int | None, typer.Option("--step", help="Only this step.")] = None,
+    fabric: Annotated[
+        str | None,
+        typer.Option("--fabric", metavar="FILE|PRESET", help="The machine (default: from traces)."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse where the unchanged replay is over 5 % off.")
+    ] = False,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="Also alpha, bandwidth and tau of the links.")
+    ] = False,
     warehouse: Where = None,
     json: AsJson = False,
 ) -> None:
     """What the step would have cost: baseline, fidelity, and an estimate for each policy.
+
+    Several policies are tried each alone, then together. Together they apply in the order of their
+    stages (retime policies shows them): placement, volume, algorithm, links, schedule, arrivals,
+    run; those of one stage in the order given.
 
     \b
     Examples:
@@ -405,13 +419,22 @@ def replay(
       retime replay run-7 --policy align-arrivals:ranks=3
       retime replay run-7 --policy align-arrivals --sweep factor=0,0.5,1
       retime replay run-7 --policy algorithm:op=all_reduce,algo=tree --json
+      retime replay run-7 --calibration
     """
-    from .analysis import doors, terminal
+    from .analysis import doors, replay_screen, terminal
 
-    result = doors.replay(_job(warehouse, job), policy or [], sweep=_sweep(sweep), step=step)
+    result = doors.replay(
+        _job(warehouse, job),
+        policy or [],
+        sweep=_sweep(sweep),
+        step=step,
+        fabric=fabric,
+        strict=strict,
+        calibration=calibration,
+    )
     if json:
         return _json(result)
-    terminal.show_replay(terminal.console(), result)
+    replay_screen.show_replay(terminal.console(), result)
 
 
 @app.command(short_help="The catalogue of policies.")
@@ -428,12 +451,12 @@ def policies(
       retime policies
       retime policies align-arrivals
     """
-    from .analysis import doors, terminal
+    from .analysis import doors, replay_screen, terminal
 
     rows = doors.policies(name)
     if json:
         return _json(rows)
-    terminal.show_policies(terminal.console(), rows, detail=name is not None)
+    replay_screen.show_policies(terminal.console(), rows, detail=name is not None)
 
 
 @app.command(short_help="Slowdown against the ideal, by operation and rank.")

@@ -520,23 +520,22 @@ class Job:
 def replay(
     job: Job,
     policies: Sequence[Any] = (),
-    *,
-    sweep: Mapping[str, Sequence[Any]] | None = None,
-    step: int | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Re-times a job under policies: DESIGN section 5's object, as a dict.
+    """Re-times a job under policies: `replay.run.replay` has the object and the options.
 
     `policies` are names, or names with parameters as on the command line
-    (`"align-arrivals:ranks=3"`); `sweep` gives a parameter several values.
-    Raises UsageError for a policy or a parameter that there is not.
+    (`"align-arrivals:ranks=3"`). Options are `sweep` (a parameter's several values), `step`,
+    `fabric`, `strict` and `calibration`. Raises UsageError for a policy or a parameter that there
+    is not.
     """
     from ..replay.run import replay
 
-    return replay(job.snapshot, policies, sweep=sweep, step=step)
+    return replay(job.snapshot, policies, **options)
 
 
 def policies(name: str | None = None) -> list[dict[str, Any]]:
-    """The catalogue, or one policy of it: name, summary, source, params, assumptions.
+    """The catalogue, or one policy of it: `catalogue.policies` has the fields.
 
     Raises UsageError for a name that it does not hold, with those near it.
     """

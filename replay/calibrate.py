@@ -99,7 +99,7 @@ def link(job: ReplayJob, comm: str, op: str) -> Link:
             curve.max_bytes,
             level,
         )
-    found = link_sources.fabric(job, _ranks(job, comm))
+    found = link_sources.fabric(job, ranks_of(job, comm))
     source = "fabric"
     if found is None:
         found, source = link_sources.machine(job, level), "assumed"
@@ -240,7 +240,7 @@ def _fits(job: ReplayJob) -> list[Fit]:
     return known
 
 
-def _ranks(job: ReplayJob, comm: str) -> np.ndarray:
+def ranks_of(job: ReplayJob, comm: str) -> np.ndarray:
     """int64: members of a communicator, as `comms` has them, else those that took part."""
     comms = job.facts.get("comms")
     if comms is not None and len(comms) and "ranks" in comms.columns:
@@ -256,11 +256,11 @@ def _ranks(job: ReplayJob, comm: str) -> np.ndarray:
 
 def _size(job: ReplayJob, comm: str) -> int:
     rows = job.facts.get("measured", job.graph).instances.filter(pl.col("comm") == comm)
-    return int(rows["n"].max()) if len(rows) else len(_ranks(job, comm))  # type: ignore[arg-type]
+    return int(rows["n"].max()) if len(rows) else len(ranks_of(job, comm))  # type: ignore[arg-type]
 
 
 def _level(job: ReplayJob, comm: str) -> str:
-    hosts = Places.of(job).hosts_of(_ranks(job, comm))
+    hosts = Places.of(job).hosts_of(ranks_of(job, comm))
     return {0: "unknown", 1: "intra host"}.get(hosts, "inter host")
 
 

@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from .graph import TaskGraph
+from .sweep import over
 
 
 def replay(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -25,17 +26,19 @@ def replay_many(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`replay` of k what-ifs that share one graph: start and end, int64 [k, n] each.
 
-    `dur_ns` and `gap_ns` are int64 [k, n]; a `gap_ns` of None or shape [n] serves all k.
+    `dur_ns` and `gap_ns` are int64 [k, n]; a `gap_ns` of None or shape [n] serves all k. On all
+    cores.
     """
     dur = np.ascontiguousarray(dur_ns, np.int64)
     if dur.ndim != 2 or dur.shape[1] != graph.n:
         raise ValueError(f"dur_ns has shape {dur.shape}, expected (k, {graph.n})")
     gap = graph.gap_ns if gap_ns is None else np.asarray(gap_ns, np.int64)
-    gap = np.ascontiguousarray(np.broadcast_to(gap, dur.shape))
+    gap = np.ascontiguousarray(gap)
+    gaps = gap if gap.ndim == 2 else [gap] * len(dur)
     start = np.empty_like(dur)
     end = np.empty_like(dur)
-    for k in range(len(dur)):
-        _run(gap[k], dur[k], graph.pred_ptr, graph.pred, graph.release_ns, start[k], end[k])
+    edges = graph.pred_ptr, graph.pred, graph.release_ns
+    over(lambda k: _run(gaps[k], dur[k], *edges, start[k], end[k]), range(len(dur)), tasks=0)
     return start, end
 
 
@@ -78,7 +81,7 @@ def _by_step(times: np.ndarray, index: np.ndarray, n_steps: int, least: np.ufunc
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - compiled
     for i in range(len(dur)):
         a, b = pred_ptr[i], pred_ptr[i + 1]
@@ -89,7 +92,7 @@ def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - c
         end[i] = start[i] + dur[i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _ends(gap, dur, pred_ptr, pred, release, end):  # pragma: no cover - compiled
     for i in range(len(dur)):
         a, b = pred_ptr[i], pred_ptr[i + 1]

@@ -42,6 +42,28 @@ def _reader(files: Mapping[str, Sequence[Any]]) -> Callable[[str], pl.DataFrame]
     return lru_cache(maxsize=None)(lambda table: read(files, table))
 
 
+def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
+    """The job with `facts["fabric"]`: what is given (a Fabric, a file or a preset's name).
+
+    With nothing given: what the job has already, else what its topology says, else None. Raises
+    UsageError for a fabric that cannot be.
+    """
+    if fabric is None and job.facts.get("fabric") is not None:
+        return job
+    if fabric is None:
+        topology = job.table("topology")
+        if not len(topology):
+            return job
+        from .fabric import from_topology
+
+        fabric = from_topology.build(topology, job.facts["ranks"])
+    elif isinstance(fabric, str | os.PathLike):
+        from . import fabric as fabrics
+
+        fabric = fabrics.load(fabric)
+    return replace(job, facts={**job.facts, "fabric": fabric})
+
+
 _HELD: WeakValueDictionary[tuple[Any, ...], ReplayJob] = WeakValueDictionary()
 
 

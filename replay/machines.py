@@ -27,6 +27,11 @@ class Machine(NamedTuple):
     flops_per_s: float
     """Dense bf16 (fp16 where there is no bf16)."""
 
+    @property
+    def wide(self) -> bool:
+        """NVLink joins GPUs of several hosts (a rack of Grace hosts)."""
+        return self.name.startswith("GB")
+
 
 GB = 1e9
 MACHINES: tuple[Machine, ...] = (
@@ -73,22 +78,32 @@ def named(device_name: str | None) -> Machine | None:
     return next((m for m in MACHINES if m.name in text), None)
 
 
+def device(job: ReplayJob) -> Machine | None:
+    """The row of what most of a job's ranks run on; None where that is not known."""
+    return named(_device_name(job))
+
+
+def _device_name(job: ReplayJob) -> str | None:
+    ranks = job.facts.get("ranks")
+    if ranks is None or "device_name" not in ranks.columns:
+        return None
+    names = ranks["device_name"].cast(pl.String).drop_nulls()
+    said = names.value_counts().sort("count", "device_name", descending=[True, False])
+    return said["device_name"][0] if len(said) else None
+
+
 def of(job: ReplayJob) -> tuple[Machine, str]:
     """The machine of a job's ranks, and one sentence that says what it was taken from.
 
     The name of most devices decides. Ranks without one are taken for hosts where every
     communicator speaks gloo, else for the general machine.
     """
-    ranks = job.facts.get("ranks")
-    if ranks is not None and "device_name" in ranks.columns:
-        names = ranks["device_name"].cast(pl.String).drop_nulls()
-        if len(names):
-            said = names.value_counts().sort("count", "device_name", descending=[True, False])
-            name = said["device_name"][0]
-            found = named(name)
-            if found is not None:
-                return found, f"machine: {found.name}, by the device's name ({name})"
-            return GENERAL, f"machine: unknown device {name!r}, taken for an {GENERAL.name}"
+    name = _device_name(job)
+    found = named(name)
+    if found is not None:
+        return found, f"machine: {found.name}, by the device's name ({name})"
+    if name is not None:
+        return GENERAL, f"machine: unknown device {name!r}, taken for an {GENERAL.name}"
     comms = job.facts.get("comms")
     if comms is not None and "backend" in comms.columns and len(comms):
         backends = set(comms["backend"].cast(pl.String).drop_nulls())

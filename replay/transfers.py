@@ -94,11 +94,15 @@ def scaled(
     *,
     bytes_ratio: np.ndarray | None = None,
     added_ns: np.ndarray | None = None,
+    bandwidth_ratio: np.ndarray | None = None,
 ) -> ReplayJob:
     """The job with each collective's transfers times `ratio`, plus `added_ns`; never below 0.
 
-    `ratio`, `bytes_ratio` (what moves afterwards over what moved) and `added_ns` are float64 [k],
-    one for each of the k rows of `chosen`. A ratio of 1 changes nothing, to the nanosecond.
+    `ratio`, `bytes_ratio` (what moves afterwards over what moved), `added_ns` and
+    `bandwidth_ratio` are float64 [k], one for each of the k rows of `chosen`. A ratio of 1 changes
+    nothing, to the nanosecond. `bandwidth_ratio` is for a policy that makes links faster (or
+    bytes need less of them): what they carry afterwards over what they carried; the floor of the
+    busiest link (`bounds`) counts with it.
     """
     graph = job.graph
     size = int(max(graph.collective.max(initial=-1), rows["collective"].max() if len(rows) else -1))
@@ -120,4 +124,10 @@ def scaled(
         moved = graph.bytes.copy()
         moved[task] = np.rint(moved[task] * of[which]).astype(np.int64)
         arrays["bytes"] = moved
+    if bandwidth_ratio is not None:
+        of = np.ones(size + 2)
+        of[at] = bandwidth_ratio
+        faster = graph.extra.get("bandwidth_ratio", np.ones(graph.n)).copy()
+        faster[task] *= of[which]
+        job = job.with_graph(extra={**graph.extra, "bandwidth_ratio": faster})
     return job.with_graph(**arrays)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 import retime
-from retime.analysis import terminal
+from retime.analysis import replay_screen, terminal
 from rich.console import Console
 
 ROWS = [
@@ -149,7 +149,7 @@ def test_replay_screen() -> None:
         ],
     }
     out = Console(file=io.StringIO(), width=200, highlight=False)
-    terminal.show_replay(out, result)
+    replay_screen.show_replay(out, result)
     lines = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
     assert lines[0] == (
         "measured 168.2 ms a step (mean of 2), replayed unchanged 168.3 ms: off by 0.06 %; 3.1 % "
