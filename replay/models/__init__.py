@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from . import nccl, nccl_machines
 from .closed import (
     ALGOS,
     OPS,
@@ -31,6 +32,8 @@ __all__ = [
     "fits",
     "form",
     "named",
+    "nccl",
+    "nccl_machines",
     "recorded",
     "row",
     "size_bytes",
