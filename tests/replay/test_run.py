@@ -278,6 +278,12 @@ def test_less_lateness_never_lengthens_a_step_looked_at_alone(demo_snapshot):
         assert times == sorted(times, reverse=True)
 
 
+def test_what_runs_side_by_side_is_what_runs_alone(demo_snapshot):
+    base = run.baseline(load.load(demo_snapshot))
+    tries = run.plan(["align-arrivals"], {"ranks": ["0", "1", "2", "3"], "factor": [0, 0.5]})
+    assert run.estimates(base, tries) == [run.estimate(base, one) for one in tries]
+
+
 def test_bundled_jobs_gaps_are_explained(demo_snapshot):
     graph = load.load(demo_snapshot).graph
     inside = graph.step >= 0
