@@ -72,6 +72,37 @@ def _bins(weight: np.ndarray, n: int) -> list[np.ndarray]:
     return [np.array(items) for items in held]
 
 
+def added(load: np.ndarray, held: np.ndarray, room: int) -> np.ndarray:
+    """Copies float64 [e, gpus] when each GPU takes up to `room` more experts than it has `held`.
+
+    Nothing moves: one at a time the expert with the largest load a copy is copied to the GPU that
+    is loaded least of those with room and without it, as long as the busiest GPU's load falls
+    (copies at run time; the rule is ours).
+    """
+    load = np.asarray(load, np.float64)
+    copies = (np.asarray(held) > 0).astype(np.float64)
+    left = np.full(copies.shape[1], room)
+    best, most = copies.copy(), _busiest(load, copies)
+    while True:
+        count = copies.sum(axis=1)
+        open_ = (copies == 0) & (left > 0)[None, :]
+        a_copy = np.where(open_.any(axis=1) & (count > 0), load / np.maximum(count, 1), -1.0)
+        expert = int(np.argmax(a_copy))
+        if a_copy[expert] <= 0:
+            return best
+        loads = load @ (copies / np.maximum(count, 1)[:, None])
+        gpu = int(np.argmin(np.where(open_[expert], loads, np.inf)))
+        copies[expert, gpu] = 1.0
+        left[gpu] -= 1
+        now = _busiest(load, copies)
+        if now < most - 1e-12:
+            best, most = copies.copy(), now
+
+
+def _busiest(load: np.ndarray, copies: np.ndarray) -> float:
+    return float((load @ (copies / np.maximum(copies.sum(axis=1, keepdims=True), 1))).max())
+
+
 def spread(slots: np.ndarray, gpus: int, experts: int) -> np.ndarray:
     """The part of an expert's tokens that each GPU takes, float64 [e, gpus]: even over copies."""
     gpu = np.repeat(np.arange(gpus), len(slots) // gpus)
