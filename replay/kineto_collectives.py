@@ -60,6 +60,7 @@ def participations(
         "event_id": ints(frame["event_id"], -1),
         "group_size": ints(frame["group_size"], -1),
         "algo": draft.codes(_algorithms(frame, tables.comms)),
+        "shape": np.where(frame["activity"].is_null().to_numpy(), -1, 0),
         "start_ns": start,
     }
     n = len(frame)
@@ -125,6 +126,7 @@ def _with_tasks(draft: Draft, act: Activities, part: Participations) -> Activiti
         end_ns=act.end_ns[plain],
         dur_ns=act.end_ns[plain] - act.start_ns[plain],
         event_id=ints(frame["event_id"], -1),
+        shape=dense(frame, pl.col("grid_blocks", "block_threads").fill_null(-1)),
     )
     if is_comm.any():
         draft.warnings.append(

@@ -103,7 +103,8 @@ def tables(
     frames["collectives"] = frames["collectives"].filter(timed())
     columns = (
         "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
-        "correlation", "category", "bytes", "wait_stream", "wait_correlation", "step",
+        "correlation", "category", "grid_blocks", "block_threads", "bytes", "wait_stream",
+        "wait_correlation", "step",
     )  # fmt: skip
     core = kind_is(*DEVICE, "runtime", "sync")
     events = read(files, "events", core, columns)

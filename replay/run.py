@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ingest.errors import UnusableInput, UsageError
-from . import bounds, calibrate, critical, engine, scenarios, sweep
+from . import bounds, calibrate, critical, engine, scenarios, settle, sweep
 from . import steps as timing
 from .graph import TaskGraph
 from .load import load, with_fabric
@@ -62,6 +62,8 @@ class Baseline(NamedTuple):
     end_ns: np.ndarray
     seen_bytes_per_s: np.ndarray
     """float64 [2]: `bounds.seen`."""
+    contention: settle.Recorded
+    """What ran beside what in it, and what that cost."""
     only: int | None = None
     """The one step that is looked at; None for all."""
 
@@ -153,7 +155,8 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
     spent = timing.communication(graph, start, end, steps)
     path = critical.critical_path(graph, start, end, steps)
     seen = bounds.seen(job, start, end, steps, float(replayed.mean()))
-    return Baseline(job, steps, measured, replayed, spent, path, start, end, seen, step)
+    beside = settle.recorded(job, start, end)
+    return Baseline(job, steps, measured, replayed, spent, path, start, end, seen, beside, step)
 
 
 def timelines(base: Baseline, scenario: Sequence[Chosen]) -> Timelines:
@@ -167,7 +170,7 @@ def timelines(base: Baseline, scenario: Sequence[Chosen]) -> Timelines:
             job = job.note(assumptions=policy.assumptions)
     if base.only is not None:
         job = changed(job, graph=_within(base.job.graph, job.graph, base.only))
-    start, end = engine.replay(job.graph)
+    job, start, end = settle.settled(base.contention, base.job.graph, job)
     return Timelines(base.job, base.start_ns, base.end_ns, job, start, end)
 
 
@@ -271,7 +274,7 @@ def interval(base_ns: np.ndarray, now_ns: np.ndarray) -> tuple[float, float, tup
 
 
 def _warnings(base: Baseline) -> list[str]:
-    said = list(base.job.warnings)
+    said = [*base.job.warnings, *base.contention.warnings]
     if base.fidelity_pct > GATE_PCT:
         said.append(
             f"{DOUBTFUL}: the unchanged replay is {base.fidelity_pct:.1f} % off the measured steps"
