@@ -18,6 +18,7 @@ from .description import (
     TrafficClass,
 )
 from .links import Block, LinkGraph, graph
+from .named import load, preset, presets
 from .paths import Routes, route
 
 __all__ = [
@@ -37,6 +38,9 @@ __all__ = [
     "Storage",
     "TrafficClass",
     "graph",
+    "load",
     "paths",
+    "preset",
+    "presets",
     "route",
 ]

@@ -174,8 +174,25 @@ def _network(f: Fabric) -> None:
     )
     _need(not (n.isolated_rails and n.wiring == "tor"),
           "network.isolated_rails needs wiring rail: a ToR joins all rails")  # fmt: skip
+    _spine_ports(f)
     _link(n.leaf, "network.leaf", needed=False)
     _link(n.core, "network.core", needed=False)
+
+
+def _spine_ports(f: Fabric) -> None:
+    """Every leaf of a pod and plane has a port on each of its spines."""
+    n = f.network
+    if n is None or n.radix == 0 or f.optical is not None:
+        return
+    _need(n.radix >= 2, f"network.radix is {n.radix}: a switch has at least 2 ports")
+    rails = f.rails if n.wiring == "rail" and not n.isolated_rails else 1
+    leaves = -(-(n.hosts_per_pod or f.hosts) // n.hosts_per_leaf) * rails
+    most = n.radix // rails * n.hosts_per_leaf
+    _need(
+        leaves <= n.radix,
+        f"{leaves} leaves under spines of {n.radix} ports: pods of up to {most} hosts "
+        "(network.hosts_per_pod) and a core would work",
+    )
 
 
 def _others(f: Fabric) -> None:
