@@ -459,6 +459,86 @@ def policies(
     replay_screen.show_policies(terminal.console(), rows, detail=name is not None)
 
 
+@app.command(short_help="What collectives cost by algorithm, without a trace.")
+def model(
+    op: Annotated[str, typer.Argument(metavar="OP", help="all_reduce, all_to_all, …")],
+    ranks: Annotated[int, typer.Option("--ranks", "-n", help="Ranks that take part.")],
+    bytes: Annotated[str | None, typer.Option("--bytes", metavar="S", help="80MiB, …")] = None,
+    alpha: Annotated[
+        str | None, typer.Option("--alpha", metavar="T", help="Of a message: 0.822us, …")
+    ] = None,
+    bandwidth: Annotated[
+        str | None, typer.Option("--bandwidth", metavar="B", help="Of a link: 450GB/s, …")
+    ] = None,
+    algo: Annotated[
+        str | None, typer.Option("--algo", metavar="A,B", help="Compare these only.")
+    ] = None,
+    fabric: Annotated[
+        str | None, typer.Option("--fabric", metavar="FILE|PRESET", help="The machine's links.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", help="Hosts (default: 1, or fit).")
+    ] = None,
+    inter_alpha: Annotated[
+        str | None, typer.Option("--inter-alpha", metavar="T", help="Between hosts.")
+    ] = None,
+    inter_bandwidth: Annotated[
+        str | None, typer.Option("--inter-bandwidth", metavar="B", help="Of a NIC.")
+    ] = None,
+    nics: Annotated[int | None, typer.Option("--nics", min=1, help="NICs of a host.")] = None,
+    nccl: Annotated[
+        str | None, typer.Option("--nccl", metavar="ARCH", help="NCCL's own model: h100, …")
+    ] = None,
+    channels: Annotated[int | None, typer.Option("--channels", help="NCCL's channels.")] = None,
+    channel_bandwidth: Annotated[
+        str | None, typer.Option("--channel-bandwidth", metavar="B", help="Of one of them.")
+    ] = None,
+    cpu: Annotated[str, typer.Option("--cpu", help="intel or amd, for NCCL.")] = "intel",
+    plot: Annotated[
+        str | None, typer.Option("--plot", "-o", metavar="FILE", help=".html, .svg or .png.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """What a collective costs by algorithm and size: closed forms, or NCCL's tuning model.
+
+    Prints the best algorithm by size, where algorithms cross, and the curves.
+
+    \b
+    Examples:
+      retime model all_reduce --ranks 8 --alpha 0.822us --bandwidth 450GB/s
+      retime model all_reduce --ranks 8 --bytes 80MiB --algo ring,tree --plot cost.html
+      retime model all_reduce --ranks 16 --nodes 2 --inter-bandwidth 400Gb/s
+      retime model all_reduce --ranks 128 --nodes 16 --nccl h100 --json
+    """
+    from .analysis import model as models
+    from .analysis import model_plot, model_screen, terminal
+
+    if plot is not None:
+        model_plot.ending(plot)
+    result = models.model(
+        op,
+        ranks,
+        bytes=bytes,
+        alpha=alpha,
+        bandwidth=bandwidth,
+        algo=[a for a in (algo or "").split(",") if a],
+        fabric=fabric,
+        nodes=nodes,
+        inter_alpha=inter_alpha,
+        inter_bandwidth=inter_bandwidth,
+        nics=nics,
+        machine=nccl,
+        channels=channels,
+        channel_bandwidth=channel_bandwidth,
+        cpu=cpu,
+    )
+    if plot is not None:
+        model_plot.save(result, plot)
+    if json:
+        return _json(result)
+    model_screen.show(terminal.console(), result)
+
+
 @app.command(short_help="Slowdown against the ideal, by operation and rank.")
 def stragglers(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
     """How much slower the job is than its ideal, by operation, rank and stage.

@@ -534,6 +534,16 @@ def replay(
     return replay(job.snapshot, policies, **options)
 
 
+def model(op: str, ranks: int, **options: Any) -> dict[str, Any]:
+    """What a collective costs by algorithm and size: `analysis.model.model` has the options.
+
+    `retime.model("all_reduce", 8, alpha="0.822us", bandwidth="450GB/s")`. Needs no trace.
+    """
+    from . import model
+
+    return model.model(op, ranks, **options)
+
+
 def policies(name: str | None = None) -> list[dict[str, Any]]:
     """The catalogue, or one policy of it: `catalogue.policies` has the fields.
 

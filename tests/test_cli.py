@@ -13,7 +13,7 @@ from retime import cli
 
 COMMANDS = (
     "demo", "ingest", "jobs", "show", "dims", "kernels", "problems", "sql", "tables", "replay",
-    "policies", "stragglers", "diff", "fleet", "report", "notebook", "export",
+    "policies", "model", "stragglers", "diff", "fleet", "report", "notebook", "export",
 )  # fmt: skip
 
 
@@ -100,7 +100,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["jobs", "--nope"], "No such option: --nope"),
         (["sql"], "Missing argument"),
         (["ingest", "x", "--workers", "0"], "workers"),
-        (["policies", "align-arival"], "did you mean align-arrivals?"),
+        (["policies", "align-arival"], "did you mean align-arrivals"),
         (["tables", "wait"], "did you mean waits?"),
     ],
 )

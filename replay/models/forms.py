@@ -30,6 +30,19 @@ class Form(NamedTuple):
     power_of_two: bool = False
     """Stands for n = 1, 2, 4, 8, ... only."""
 
+    @property
+    def needs(self) -> str:
+        """What it asks of the machine beyond links between ranks; empty where nothing."""
+        return NEEDS.get(self.algo, "")
+
+
+NEEDS = {
+    "direct": "a fabric on which a rank reaches all others at once",
+    "nvls": "a switch that multicasts and reduces",
+    "parameter-server": "a server that all others reach at once",
+}
+"""Algorithms that not every machine can run."""
+
 
 class NoModel(UsageError):
     """No closed form for this operation under this algorithm."""

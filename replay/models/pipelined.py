@@ -26,6 +26,8 @@ class Pipelined(NamedTuple):
     period: float
     """Pieces that the busiest rank sends for each further one."""
     meaning: str
+    needs: str = ""
+    """As `Form.needs`."""
 
 
 PIPELINED: tuple[Pipelined, ...] = (
