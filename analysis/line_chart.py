@@ -31,7 +31,7 @@ def lines(
     y_word: Callable[[float], str],
     utf8: bool = True,
 ) -> list[Text]:
-    """The chart as `height` + 2 lines of at most `width` columns, then its legend.
+    """The chart as `height` + 2 lines of at most `width` columns, then those of its legend.
 
     All numbers are above 0; a NaN is a gap. Where curves meet, the earlier one is drawn.
     """
@@ -64,11 +64,14 @@ def lines(
         out.append(text)
     out.append(Text(" " * (margin - 1) + corner + dash * room, no_wrap=True))
     out.append(Text(" " * margin + _axis(at, room, x_word), no_wrap=True))
-    legend = Text(" " * margin, no_wrap=False)
+    legend = Text(" " * margin, no_wrap=True)
     for i, name in enumerate(curves):
         mark, style = marker(i, utf8)
-        legend.append(f"{mark} ", style=style)
-        legend.append(f"{name}   ")
+        if len(legend) + len(name) + 2 > width and len(legend) > margin:
+            out.append(legend)
+            legend = Text(" " * margin, no_wrap=True)
+        legend.append(mark, style=style)
+        legend.append(f" {name}   ")
     out.append(legend)
     return out
 

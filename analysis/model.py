@@ -218,7 +218,10 @@ def _by_form(
     compared = chosen or tuple(r["algo"] for r in rows if not r["needs"]) or tuple(names)
     assumptions = [links.words]
     if links.outside is not None:
-        assumptions.append("every step of a flat algorithm is as slow as the links between hosts")
+        assumptions.append(
+            "every step of a flat algorithm is as slow as one NIC (NCCL runs a ring for each NIC, "
+            "which share the bytes: --nccl)"
+        )
     assumptions.append("a flat fabric: every two ranks are equally far, and no links are shared")
     out = {
         "op": op,

@@ -15,13 +15,16 @@ WIDEST = 100
 """Columns of the chart at most; without a terminal, 80."""
 
 HEIGHT = 16
+ROOMY = 100
+"""Columns from which every size of the table has room."""
+
 MOST_CURVES = 6
 
 
 def show(out: Console, result: Mapping[str, Any]) -> None:
     """Prints what `model.model` returns."""
     out.print(headline(result), style="bold")
-    out.print(_links(result), soft_wrap=True)
+    out.print(_links(result))
     if result.get("bytes") is not None:
         took = next(r for r in result["algorithms"] if _name(r) == result["best"])["time_ns"]
         size = units.size(result["bytes"])
@@ -95,11 +98,13 @@ def _span(r: Mapping[str, Any]) -> str:
 
 def _table(out: Console, result: Mapping[str, Any]) -> None:
     rows = []
+    every = 1 if out.width >= ROOMY else 2
     for r in result["algorithms"]:
         row: dict[str, Any] = {"algorithm": _name(r) + ("" if r["compared"] else " *")}
         if "time_ns" in r:
             row[f"at {units.size(result['bytes'])}"] = units.time(r["time_ns"])
-        for size, took in zip(result["sizes_bytes"], r["times_ns"], strict=True):
+        pairs = list(zip(result["sizes_bytes"], r["times_ns"], strict=True))
+        for size, took in pairs[::every]:
             row[units.size(size)] = units.time(took)
         if result["model"] == "nccl":
             row["latency"] = units.time(r["latency_ns"])

@@ -166,6 +166,14 @@ def test_the_screen_of_eight_ranks():
     assert "from 867 KiB              halving-doubling" in text
 
 
+def test_names_are_whole_on_eighty_columns():
+    result = model("all_reduce", 64, nodes=8, bytes="192MiB")
+    text = screen(result)
+    assert "parameter-server *" in text
+    assert "not fit" not in text
+    assert "hierarchical" in text
+
+
 def test_one_rank_has_a_screen_without_curves():
     assert "Time by size" not in screen(model("all_reduce", 1))
 
