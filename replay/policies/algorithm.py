@@ -18,6 +18,8 @@ from ..quantities import bandwidth_bytes_per_s, time_ns
 NCCL_ONLY = tuple(a for a in recost.IN_NCCL if a not in models.ALGOS)
 ALGOS = (*models.ALGOS, *NCCL_ONLY, recost.AUTO)
 
+NEUTRAL = {"algo": "ring", "from": "ring"}
+
 ASSUMPTIONS = (
     "alpha and bandwidth are the same under both algorithms",
     "the new algorithm contends with other work as the old one did",

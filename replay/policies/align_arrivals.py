@@ -237,6 +237,8 @@ def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGr
     return graph.with_(gap_ns=gap)
 
 
+NEUTRAL = {"factor": 1.0}
+
 POLICY = Policy(
     name="align-arrivals",
     summary="no rank late at its collectives (or lateness scaled), or every operation ideal",

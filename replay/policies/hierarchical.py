@@ -22,6 +22,8 @@ from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
+NEUTRAL = {"local": 1}
+
 ASSUMPTIONS = (
     "ranks of a host come one after another in the communicator, and all hosts hold as many",
     "a level's links are its own: NVLink and NICs do not slow each other",
