@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..ingest.errors import UsageError
-from . import outfile
+from . import outfile, units
 from .model_screen import headline
 
 ENDINGS = (".html", ".svg", ".png")
@@ -59,13 +60,21 @@ def chart(result: Mapping[str, Any]) -> Any:
         for size, took in zip(curve["sizes_bytes"], curve["times_ns"][name], strict=True)
         if took > 0
     ]
-    size = alt.X("bytes:Q", title="size (bytes)").scale(type="log", base=2).axis(format="~s")
+    most = max((p["us"] for p in points), default=1.0)
+    size = (
+        alt.X("bytes:Q", title="size")
+        .scale(type="log", base=2)
+        .axis(**_axis([2.0**k for k in range(6, 36, 4)], units.size))
+    )
+    spans = [10.0**k for k in range(-3, 13) if 10.0**k < 10 * most]
     lines = (
         alt.Chart(alt.Data(values=points))
         .mark_line()
         .encode(
             size,
-            alt.Y("us:Q", title="time (us)").scale(type="log").axis(format="~s"),
+            alt.Y("us:Q", title="time")
+            .scale(type="log")
+            .axis(**_axis(spans, lambda us: units.time(us * 1e3))),
             alt.Color("algorithm:N", sort=compared, title=None),
             tooltip=["algorithm:N", alt.Tooltip("bytes:Q", format="~s"), "us:Q"],
         )
@@ -82,3 +91,9 @@ def chart(result: Mapping[str, Any]) -> Any:
             .encode(size, tooltip=["said:N", alt.Tooltip("bytes:Q", format=",.0f")])
         )
     return alt.layer(*layers).properties(title=title, width=640, height=400)
+
+
+def _axis(values: list[float], word: Callable[[float], str]) -> dict[str, Any]:
+    """An axis with a word at each value."""
+    said = json.dumps({f"{v:.15g}": word(v) for v in values})
+    return {"values": values, "labelExpr": f"{said}[toString(datum.value)] || ''"}
