@@ -128,6 +128,9 @@ def _pcie(f: Fabric) -> None:
         f"pcie.switches is {p.switches}: a number that divides a host's {g} GPUs and is a "
         f"multiple of its {p.sockets} sockets, or 0 for none",
     )
+    _need((p.p2p and p.gpu_direct) or p.memory.bandwidth_bytes_per_s > 0,
+          "pcie: without p2p or gpu_direct bytes are staged in host memory: give "
+          "memory.bandwidth")  # fmt: skip
     _need(p.sockets == 1 or p.socket.bandwidth_bytes_per_s > 0,
           f"pcie: {p.sockets} sockets that no socket.bandwidth joins")  # fmt: skip
 
