@@ -10,7 +10,7 @@ O((entries + links) log links); flows of equal paths, weight, class and cap are 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,12 +49,12 @@ class Paths(NamedTuple):
 
 
 def links(
-    capacity_bytes_per_s,
+    capacity_bytes_per_s: Any,
     *,
-    background_bytes_per_s=0.0,
-    incast_gamma=0.0,
-    incast_free=1.0,
-    guarantee=None,
+    background_bytes_per_s: Any = 0.0,
+    incast_gamma: Any = 0.0,
+    incast_free: Any = 1.0,
+    guarantee: Any = None,
 ) -> Links:
     """Links of some capacity, less a steady background load (both [L] or one number).
 
@@ -75,7 +75,7 @@ def links(
     return Links(left, spread[1].copy(), spread[2].copy(), np.ascontiguousarray(share))
 
 
-def paths(ptr, link, coef=None) -> Paths:
+def paths(ptr: Any, link: Any, coef: Any = None) -> Paths:
     """Paths from CSR arrays; `coef` defaults to 1. Raises BadFlows."""
     p, l = np.asarray(ptr, np.int64), np.asarray(link, np.int64)  # noqa: E741
     c = np.ones(len(l)) if coef is None else np.asarray(coef, np.float64)
@@ -112,7 +112,14 @@ def checked(links: Links, paths: Paths) -> None:
 
 
 def max_min(
-    links: Links, paths: Paths, path=None, *, weight=1.0, rate_cap=np.inf, klass=0, sender=None
+    links: Links,
+    paths: Paths,
+    path: Any = None,
+    *,
+    weight: Any = 1.0,
+    rate_cap: Any = np.inf,
+    klass: Any = 0,
+    sender: Any = None,
 ) -> np.ndarray:
     """Rates in bytes/s, float64 [F], of flows that are all active at once.
 

@@ -8,7 +8,7 @@ of the fair share as flows come and go. Queueing and congestion control are not 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -62,17 +62,17 @@ class Ended(NamedTuple):
 
 
 def flows(
-    path,
-    size_bytes,
+    path: Any,
+    size_bytes: Any,
     *,
-    release_ns=0.0,
-    delay_ns=0.0,
-    pred_ptr=None,
-    pred=None,
-    weight=1.0,
-    rate_cap=np.inf,
-    klass=0,
-    sender=None,
+    release_ns: Any = 0.0,
+    delay_ns: Any = 0.0,
+    pred_ptr: Any = None,
+    pred: Any = None,
+    weight: Any = 1.0,
+    rate_cap: Any = np.inf,
+    klass: Any = 0,
+    sender: Any = None,
 ) -> Flows:
     """Flows from arrays [F], or one value for all; without `pred` none waits. Raises BadFlows."""
     at = np.ascontiguousarray(np.asarray(path, np.int64))

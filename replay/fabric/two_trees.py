@@ -64,11 +64,16 @@ def _fed(n: int, root: int) -> tuple[np.ndarray, np.ndarray]:
     return out[0], out[1]
 
 
+def pieces_of(size: float) -> int:
+    """Pieces that half of the bytes are cut into: of PIECE_BYTES, up to MAX_PIECES."""
+    return min(MAX_PIECES, max(1, math.ceil(size / 2 / PIECE_BYTES)))
+
+
 def _laid(trees, size: float, pieces: int, *, up: bool, down: bool) -> Made:
     if pieces < 0:
         raise ValueError(f"pieces is {pieces}: 1 or more, or 0 to choose them by size")
     half = size / 2
-    k = pieces or min(MAX_PIECES, max(1, math.ceil(half / PIECE_BYTES)))
+    k = pieces or pieces_of(size)
     src, dst, owner, pred, at = [], [], [], [], 0
     for parent in trees:
         n = len(parent)
