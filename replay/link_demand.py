@@ -48,7 +48,7 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
     as NCCL's channels are: every rank sends to its like on the next host its part of the bytes.
     """
     graph = job.facts.get("measured", job.graph)
-    gpu, why = _gpus(job, fabric)
+    gpu, why = gpus(job, fabric)
     if why:
         return None, (f"contention is not modelled: {why}",)
     wires = links.graph(fabric)
@@ -93,7 +93,7 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
     ), said  # fmt: skip
 
 
-def _gpus(job: ReplayJob, fabric: Fabric) -> tuple[np.ndarray, str]:
+def gpus(job: ReplayJob, fabric: Fabric) -> tuple[np.ndarray, str]:
     """int64 [ranks]: the fabric's GPU of each rank; and why there is none."""
     graph = job.facts.get("measured", job.graph)
     n = int(graph.rank.max(initial=-1)) + 1
