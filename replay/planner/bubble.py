@@ -13,10 +13,10 @@ def bubble(schedule: str, p: int, f: float, d: float, w: float, *, chunks: int =
     """Idle time of a GPU in a step, in the unit of f, d and w; never below 0.
 
     GPipe and 1F1B (p-1)(F+D+W); interleaved that over its chunks (arXiv 2104.04473); ZB-H1
-    (p-1)(F+D-W), ZB-H2 (p-1)(F+D-2W), ZBV 0 where F, D and W are equal (zero-bubble's README,
-    arXiv 2401.10241; of unequal ones it only tells that the bubble is small, so 0 is the least);
-    DualPipe (p/2-1)(F&B + B - 3W), its B the full backward pass D+W and F&B a forward and a
-    backward pass run together, here taken as long as one after the other, F+D+W (its README).
+    (p-1)(F+D-W), ZB-H2 (p-1)(F+D-2W) (arXiv 2401.10241); ZBV 0, V-Half a half and V-Min two thirds
+    of 1F1B's where F, D and W are equal (zero-bubble's README: of unequal ones these are the
+    least); DualPipe (p/2-1)(F&B + B - 3W), its B the full backward pass D+W and F&B a forward and a
+    backward pass run together, here as long as one after the other (its README).
     """
     if p < 2:
         return 0.0
@@ -27,6 +27,8 @@ def bubble(schedule: str, p: int, f: float, d: float, w: float, *, chunks: int =
         "zb-h1": (p - 1) * (f + d - w),
         "zb-h2": (p - 1) * (f + d - 2 * w),
         "zbv": 0.0,
+        "v-half": (p - 1) * (f + d + w) / 2,
+        "v-min": (p - 1) * (f + d + w) * 2 / 3,
         "dualpipe": (p / 2 - 1) * ((f + d + w) + (d + w) - 3 * w),
     }
     if schedule not in idle:
@@ -37,11 +39,3 @@ def bubble(schedule: str, p: int, f: float, d: float, w: float, *, chunks: int =
 def fraction(p: int, m: int) -> float:
     """Share of a 1F1B or GPipe step that is bubble: (p-1)/(m+p-1)."""
     return (p - 1) / (m + p - 1)
-
-
-def combined(schedule: str, p: int, f: float, b: float, *, w: float, together: float) -> float:
-    """DualPipe's README row and its neighbours in its own notation: `b` the full backward pass,
-    `together` a forward and a backward pass run in one (F&B)."""
-    if schedule == "dualpipe":
-        return (p / 2 - 1) * (together + b - 3 * w)
-    return bubble(schedule, p, f, b - w, w)

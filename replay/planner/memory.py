@@ -81,8 +81,8 @@ def in_flight(schedule: str, stage: int, pp: int, microbatches: int, chunks: int
     """Microbatches whose activations a stage holds at once, in layers' worth of its own layers.
 
     GPipe all; 1F1B p - stage; interleaved p (1 + (p-1)/(pv)) on the first stage (arXiv 2205.05198);
-    ZB-H1 as 1F1B, ZB-H2 twice (2p - 1 on the first; arXiv 2401.10241); ZBV p (its paper: as
-    1F1B's first stage, on all); DualPipe p + 1 (its README).
+    ZB-H1 as 1F1B, ZB-H2 twice (2p - 1 on the first; arXiv 2401.10241); on every stage ZBV p, V-Half
+    p/2, V-Min p/3 (zero-bubble's README), DualPipe p + 1 (its README).
     """
     m = float(microbatches)
     if schedule == "gpipe":
@@ -92,8 +92,8 @@ def in_flight(schedule: str, stage: int, pp: int, microbatches: int, chunks: int
         return min(m, max(first - 2 * stage / chunks, 1.0))
     if schedule == "zb-h2":
         return min(m, 2.0 * (pp - stage) - 1)
-    if schedule == "zbv":
-        return min(m, float(pp))
+    if schedule in ("zbv", "v-half", "v-min"):
+        return min(m, pp / {"zbv": 1, "v-half": 2, "v-min": 3}[schedule])
     if schedule == "dualpipe":
         return min(m, pp + 1.0)
     return min(m, float(pp - stage))
@@ -110,10 +110,14 @@ def stage_params(model: Model, split: Split, stage: int) -> tuple[float, float]:
         if model.tied and split.pp > 1:
             dense += model.vocab * model.hidden
     expert = layers * model.experts * model.mlp_params() / split.ep
-    if not model.experts:
-        dense += layers * model.mlp_params()
     copies = 2 if split.schedule == "dualpipe" else 1
     return copies * dense / split.tp, copies * expert / split.tp
+
+
+def _layer_params(model: Model, split: Split) -> float:
+    """A layer's parameters on a GPU once they are gathered."""
+    experts = model.experts * model.mlp_params()
+    return (model.layer_params() - experts + experts / split.ep) / split.tp
 
 
 def of(model: Model, split: Split, widths: Widths = MEGATRON) -> Memory:
@@ -130,7 +134,7 @@ def of(model: Model, split: Split, widths: Widths = MEGATRON) -> Memory:
         state = dense * state_bytes_per_param(split.zero, ranks, widths)
         state += expert * state_bytes_per_param(split.zero, max(1, ranks // split.ep), widths)
         if split.zero == 3:
-            state += 2 * widths.parameter * (dense + expert) / max(1, by_stage[stage])
+            state += 2 * widths.parameter * _layer_params(model, split)
         activations = _activations(model, split, stage, by_stage[stage], widths)
         if state + activations > worst.total_bytes:
             worst = Memory(state, activations, stage)

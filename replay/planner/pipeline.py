@@ -122,7 +122,7 @@ def _own_stage(kind: np.ndarray) -> np.ndarray:
 
 @lru_cache(256)
 def _interleaved(p: int, m: int, v: int) -> Order:
-    """Megatron's interleaved 1F1B: p microbatches at a time go chunk by chunk (arXiv 2104.04473)."""
+    """Interleaved 1F1B: p microbatches at a time go chunk by chunk (arXiv 2104.04473)."""
     total = m * v
     k = np.arange(total)
     chunk = k % (p * v) // p

@@ -7,7 +7,9 @@ from typing import NamedTuple
 from .model import Model
 
 RECOMPUTE = ("none", "selective", "full")
-SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "dualpipe")
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe")
+EQUAL = ("zbv", "v-half", "v-min", "dualpipe")
+"""Schedules known for equal stages only."""
 
 
 class Split(NamedTuple):
@@ -103,7 +105,7 @@ def problems(model: Model, split: Split, gpus: int | None = None) -> list[str]:
         out.append(f"ep={s.ep} does not divide {m.experts} experts: {_divisors(m.experts)} do")
     elif (s.dp * s.cp) % s.ep:
         out.append(f"ep={s.ep} lies inside dp x cp = {s.dp * s.cp}: {_divisors(s.dp * s.cp)} would")
-    if s.schedule in ("zbv", "dualpipe") and s.stages and len(set(s.stages)) > 1:
+    if s.schedule in EQUAL and s.stages and len(set(s.stages)) > 1:
         out.append(f"{s.schedule} is known for equal stages only: leave the stages out")
     if s.schedule == "dualpipe" and s.pp % 2:
         out.append(f"dualpipe pairs stages: pp={s.pp} is odd, {s.pp + 1} is not")

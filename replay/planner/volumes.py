@@ -30,13 +30,17 @@ def fsdp_bytes(dp: int, parameter_bytes: float, *, regather: bool = True) -> flo
     return (3 if regather else 2) * gathered_bytes(dp, parameter_bytes)
 
 
-def tp_layer_bytes(tp: int, activation_bytes: float, *, passes: int = 4) -> float:
+def tp_layer_bytes(
+    tp: int, activation_bytes: float, *, passes: int = 4, regathered: bool = False
+) -> float:
     """A layer and microbatch: two all-reduces of A = s b h e forward, two backward: 8 (t-1)/t A.
 
     With sequence parallelism an all-gather and a reduce-scatter take the place of each, the same
-    bytes. Full recomputation repeats the forward ones (`passes` 6).
+    bytes; where each of the two blocks' inputs is kept in parts and `regathered` in the backward
+    pass, an all-gather more of each. Full recomputation repeats the forward ones (`passes` 6).
     """
-    return passes * all_reduce_bytes(tp, activation_bytes)
+    more = 2 * gathered_bytes(tp, activation_bytes) if regathered else 0.0
+    return passes * all_reduce_bytes(tp, activation_bytes) + more
 
 
 def pp_boundary_bytes(activation_bytes: float, *, tp: int = 1, scatter: bool = False) -> float:
@@ -53,8 +57,7 @@ def ep_layer_bytes(ep: int, tokens: float, top_k: int, token_bytes: float) -> fl
 def ranks_of_token(ep: int, experts: int, top_k: int) -> float:
     """Ranks that a token goes to if each is sent one copy: E = n (1 - C(E-E/n, k)/C(E, k)).
 
-    For distinct experts chosen evenly; with many experts a rank it tends to n (1 - (1-1/n)^k):
-    5.25 for k = 8 on 8 ranks.
+    For distinct experts chosen evenly (deduced); 5.29 for 8 of 256 on 8 ranks.
     """
     here = experts // ep
     missed = 1.0
@@ -106,7 +109,7 @@ def of(model: Model, split: Split, widths: Widths = MEGATRON) -> Volumes:
         one = pp_boundary_bytes(a, tp=s.tp, scatter=s.sequence_parallel)
         both = 2 if s.pp > 2 or s.schedule == "interleaved" else 1
         boundary = m * one * both * (s.chunks if s.schedule == "interleaved" else 1)
-        boundary *= 2 if s.schedule == "zbv" else 1
+        boundary *= 2 if s.schedule in ("zbv", "v-half", "v-min") else 1
     ep = 0.0
     if s.ep > 1:
         part = tokens / (s.tp if s.sequence_parallel else 1)
