@@ -539,6 +539,33 @@ def model(
     model_screen.show(terminal.console(), result)
 
 
+@app.command(short_help="Fabrics: presets, or one's links and bounds.")
+def fabric(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME|FILE", help="A preset, or a TOML file.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", metavar="N", help="As many hosts.")] = None,
+    json: AsJson = False,
+) -> None:
+    """The presets of machines; or one fabric, its links by class, bisection and bounds.
+
+    \b
+    Examples:
+      retime fabric
+      retime fabric h100 --gpus 1024
+      retime fabric mine.toml --json
+    """
+    from .analysis import doors, fabric_screen, terminal
+
+    result = doors.fabric(name, gpus=gpus)
+    if json:
+        return _json(result)
+    out = terminal.console()
+    if isinstance(result, list):
+        return fabric_screen.show_presets(out, result)
+    fabric_screen.show(out, result)
+
+
 @app.command(short_help="Slowdown against the ideal, by operation and rank.")
 def stragglers(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
     """How much slower the job is than its ideal, by operation, rank and stage.

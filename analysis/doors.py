@@ -554,6 +554,22 @@ def policies(name: str | None = None) -> list[dict[str, Any]]:
     return catalogue.policies(name)
 
 
+def fabric(
+    name: str | os.PathLike[str] | None = None, *, gpus: int | None = None
+) -> list[dict[str, Any]] | dict[str, Any]:
+    """The presets of fabrics; or what one (a preset, a TOML file) amounts to with `gpus` GPUs.
+
+    `analysis.fabric` has the fields. Raises UsageError for a fabric that there is not or cannot be.
+    """
+    from . import fabric
+
+    if name is None:
+        if gpus is not None:
+            raise UsageError("--gpus scales one fabric: name a preset or a file")
+        return fabric.presets()
+    return fabric.facts(name, gpus)
+
+
 def tables(name: str | None = None) -> list[dict[str, Any]]:
     """The dictionary of tables, views and macros: one row each, or the columns of one.
 

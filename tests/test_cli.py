@@ -13,7 +13,7 @@ from retime import cli
 
 COMMANDS = (
     "demo", "ingest", "jobs", "show", "dims", "kernels", "problems", "sql", "tables", "replay",
-    "policies", "model", "stragglers", "diff", "fleet", "report", "notebook", "export",
+    "policies", "model", "fabric", "stragglers", "diff", "fleet", "report", "notebook", "export",
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import paths
+from . import figures, paths
 from .description import (
     Background,
     BadFabric,
@@ -20,6 +20,7 @@ from .description import (
 from .links import Block, LinkGraph, graph
 from .named import load, preset, presets
 from .paths import Routes, route
+from .rails import auto_rail
 
 __all__ = [
     "Background",
@@ -37,6 +38,8 @@ __all__ = [
     "ScaleUp",
     "Storage",
     "TrafficClass",
+    "auto_rail",
+    "figures",
     "graph",
     "load",
     "paths",
