@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from .moves import Moves, backwards, concatenated, in_turn, moves, rerooted
+from .moves import Moves, backwards, in_turn, moves, rerooted
 
 
 def shift_ring(n: int, size: float) -> Moves:
@@ -25,12 +25,15 @@ def all_reduce_ring(n: int, size: float) -> Moves:
 
 
 def broadcast_tree(n: int, size: float, root: int = 0) -> Moves:
-    """Binomial: in each round all that have it send it to one that has not."""
+    """Binomial: in each round all that have it send it to one that has not, the farthest first.
+
+    So the last rounds, with most messages, are between neighbours.
+    """
     out = []
-    for k in range(_levels(n)):
-        have = np.arange(min(1 << k, n - (1 << k)))
-        out.append(moves(have, have + (1 << k), size, k))
-    return rerooted(concatenated(out), n, root)
+    for k in reversed(range(_levels(n))):
+        have = np.arange(0, n - (1 << k), 2 << k)
+        out.append(moves(have, have + (1 << k), size))
+    return rerooted(in_turn(*out), n, root)
 
 
 def reduce_tree(n: int, size: float, root: int = 0) -> Moves:
@@ -52,9 +55,12 @@ def recursive_doubling(n: int, size: float) -> Moves:
 
 
 def all_reduce_halving_doubling(n: int, size: float) -> Moves:
-    """Recursive halving, then doubling; what is above a power of two folds."""
+    """Recursive halving, then doubling; what is above a power of two folds.
+
+    Neighbours exchange halves first, so that most bytes stay near (as MPICH's all-reduce does).
+    """
     r = 1 << (n.bit_length() - 1)
-    halved = _halving(r, size)
+    halved = _halving(r, size, near_first=True)
     return _folded(n, size, in_turn(halved, backwards(halved)))
 
 
@@ -66,11 +72,12 @@ def _folded(n: int, size: float, inner: Moves) -> Moves:
     return in_turn(moves(extra + r, extra, size), inner, moves(extra, extra + r, size))
 
 
-def _halving(r: int, size: float) -> Moves:
-    rank = np.arange(r)
+def _halving(r: int, size: float, *, near_first: bool = False) -> Moves:
+    rank, steps = np.arange(r), range(r.bit_length() - 1)
     return in_turn(
-        *(moves(rank, rank ^ (r >> k + 1), size / (2 << k)) for k in range(r.bit_length() - 1))
-    )
+        *(moves(rank, rank ^ (1 << k if near_first else r >> k + 1), size / (2 << k))
+          for k in steps)
+    )  # fmt: skip
 
 
 def reduce_scatter_halving(n: int, size: float) -> Moves:
