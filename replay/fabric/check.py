@@ -150,6 +150,8 @@ def _nic(f: Fabric) -> None:
     )
     _need(set(n.serves) == set(range(n.rails)),
           "nic.serves leaves a rail that no GPU uses: give fewer NICs or name it")  # fmt: skip
+    _need(f.pcie is not None or n.rails == f.gpus_per_host,
+          "NICs that GPUs share hang under PCIe: add [pcie], or give each GPU a NIC")  # fmt: skip
     under = 1 if f.pcie is None else f.pcie.switches or f.pcie.sockets
     _need(
         all(0 <= a < under for a in n.at),

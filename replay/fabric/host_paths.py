@@ -13,6 +13,15 @@ def where(take: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.where(take, ids, -1)
 
 
+def joined(graph: LinkGraph, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """bool [k]: whether a scale-up domain or a package joins the two."""
+    f = graph.fabric
+    out = a // f.domain_gpus == b // f.domain_gpus
+    if f.package is not None:
+        out = out | (a // f.package.dies == b // f.package.dies)
+    return out
+
+
 def local(graph: LinkGraph, a: np.ndarray, b: np.ndarray, take: np.ndarray) -> list[np.ndarray]:
     """Hops inside a package, a scale-up domain or a host, for the pairs in `take`."""
     f, out = graph.fabric, []

@@ -4,12 +4,14 @@ Every hop is a number computed from where the two GPUs are, so the cost is a few
 a hop, whatever the fabric's size. How rails are crossed (`rail`):
 
 - `spine`: out of the source's own NIC, up to the spine, down to the destination's rail;
-- `pxn`: first over NVLink (or PCIe) to the GPU of the source host that sits on the destination's
-  rail, then on that rail (NCCL 2.12's PXN);
+- `pxn`: first over NVLink to the GPU of the source host that sits on the destination's rail, then
+  on that rail (NCCL 2.12's PXN);
 - `receive`: on the source's rail to the GPU of the destination host that sits on it, then over
   NVLink there (DeepEP's two hops);
 - `auto`: `pxn` where rails share no spine, or leaves are wired by rail and a scale-up domain joins
   each host; else `spine`.
+
+Where no NVLink joins the two GPUs, `pxn` and `receive` use the other rail's NIC itself, over PCIe.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ingest.errors import UsageError
-from .host_paths import local, to_nic, where
+from .host_paths import joined, local, to_nic, where
 from .links import LinkGraph
 from .rails import RAILS, auto_rail
 
@@ -111,10 +113,12 @@ def _columns(graph, src, dst, way, seed, salt) -> list[np.ndarray]:
     first, second = serves[src % g], serves[dst % g]
     leave, arrive = src, dst
     if way == "pxn":
-        leave = np.where(first == second, src, src // g * g + _on_rail(serves, second, src % g))
+        relay = src // g * g + _on_rail(serves, second, src % g)
+        leave = np.where((first != second) & joined(graph, src, relay), relay, src)
         first = second
     elif way == "receive":
-        arrive = np.where(first == second, dst, dst // g * g + _on_rail(serves, first, dst % g))
+        relay = dst // g * g + _on_rail(serves, first, dst % g)
+        arrive = np.where((first != second) & joined(graph, dst, relay), relay, dst)
         second = first
     elif f.network and f.network.isolated_rails and (~here & (first != second)).any():
         raise UsageError(
