@@ -74,7 +74,8 @@ def best_pieces(
     if alpha_ns <= 0:
         ideal = np.where(wire > 0, most, 1.0)
     else:
-        ideal = np.sqrt(np.maximum(wire, 0.0) / alpha_ns)
+        with np.errstate(over="ignore"):
+            ideal = np.sqrt(np.maximum(wire, 0.0) / alpha_ns)
     low = np.clip(np.floor(ideal), 1.0, most)
     high = np.clip(low + 1, 1.0, most)
     times = [
