@@ -62,23 +62,25 @@ def step_spans(
     `start` and `end` are [n] or [k, n]; the result's second part is [s] or [k, s], ns.
     Tasks outside every step (step -1) are left out.
     """
-    inside = graph.step >= 0
-    steps, index = np.unique(graph.step[inside], return_inverse=True)
-    first = _by_step(start[..., inside], index, len(steps), np.minimum)
-    last = _by_step(end[..., inside], index, len(steps), np.maximum)
-    return steps, last - first
+    steps, index = graph.steps
+    rows = np.atleast_2d(start), np.atleast_2d(end)
+    spans = np.empty((len(rows[0]), len(steps)), np.int64)
+    for k in range(len(spans)):
+        _spans(index, rows[0][k], rows[1][k], spans[k])
+    return steps, spans if start.ndim == 2 else spans[0]
 
 
-def _by_step(times: np.ndarray, index: np.ndarray, n_steps: int, least: np.ufunc) -> np.ndarray:
-    info = np.iinfo(np.int64)
-    worst = info.max if least is np.minimum else info.min
-    out = np.full((*times.shape[:-1], n_steps), worst, np.int64)
-    if times.ndim == 1:
-        least.at(out, index, times)
-    else:
-        for k in range(len(out)):
-            least.at(out[k], index, times[k])
-    return out
+@numba.njit(cache=True, nogil=True)
+def _spans(index, start, end, out):  # pragma: no cover - compiled
+    first = np.full(len(out), np.iinfo(np.int64).max)
+    last = np.full(len(out), np.iinfo(np.int64).min)
+    for i in range(len(index)):
+        s = index[i]
+        if s >= 0:
+            first[s] = min(first[s], start[i])
+            last[s] = max(last[s], end[i])
+    for s in range(len(out)):
+        out[s] = last[s] - first[s]
 
 
 @numba.njit(cache=True, nogil=True)
