@@ -111,6 +111,22 @@ def spread(slots: np.ndarray, gpus: int, experts: int) -> np.ndarray:
     return out / out.sum(axis=1, keepdims=True)
 
 
+def settled(part: np.ndarray, had: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """The same plan with its GPUs named so that they keep what they had, float64 [e, gpus].
+
+    GPUs of one `block` (int [gpus]: a host) are alike, so their shares are handed out to whom they
+    overlap most with, the largest overlap first.
+    """
+    same = ((part > 0).T.astype(np.int64) @ (had > 0)).astype(np.float64)
+    same[block[:, None] != block[None, :]] = -1.0
+    out = np.empty_like(part)
+    for _ in range(part.shape[1]):
+        of, to = np.unravel_index(int(np.argmax(same)), same.shape)
+        out[:, to] = part[:, of]
+        same[of], same[:, to] = -2.0, -2.0
+    return out
+
+
 def gpu_loads(load: np.ndarray, slots: np.ndarray, gpus: int) -> np.ndarray:
     """Tokens of each GPU, float64 [gpus], each expert's split evenly over its copies."""
     load = np.asarray(load, np.float64)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 PATHS = ("direct", "two-hop", "pxn")
@@ -98,26 +99,38 @@ def balanced(matrix: np.ndarray, where: Layout, granularity_bytes: float = 0.0) 
     """
     out = _empty(where)
     pair = _local(matrix, where, out)
-    n = where.rails
-    for s in range(where.hosts):
-        for d in range(where.hosts):
-            had = pair[s, :, d, :].sum(axis=1)
+    _balance(pair, granularity_bytes, *out[:6])
+    return out
+
+
+@numba.njit(cache=True)
+def _balance(
+    pair, granularity, send, recv, before_out, before_in, after_out, after_in
+):  # pragma: no cover - compiled
+    hosts, n = send.shape
+    for s in range(hosts):
+        for d in range(hosts):
+            had = np.zeros(n)
+            to = np.zeros(n)
+            for r in range(n):
+                for q in range(n):
+                    had[r] += pair[s, r, d, q]
+                    to[q] += pair[s, r, d, q]
             total = had.sum()
             if total <= 0:
                 continue
-            now = spread(had, granularity_bytes, out.send[s] + out.recv[d])
-            out.send[s] += now
-            out.recv[d] += now
-            out.before_out[s] += np.maximum(had - now, 0)
-            out.before_in[s] += np.maximum(now - had, 0)
-            if np.isinf(granularity_bytes):
-                arrives = pair[s, :, d, :]
-            else:
-                arrives = now[:, None] * pair[s, :, d, :].sum(axis=0)[None, :] / total
-            crosses = arrives * (1 - np.eye(n))
-            out.after_out[d] += crosses.sum(axis=1)
-            out.after_in[d] += crosses.sum(axis=0)
-    return out
+            now = _spread(had, granularity, send[s] + recv[d])
+            unsplit = np.isinf(granularity)
+            for r in range(n):
+                send[s, r] += now[r]
+                recv[d, r] += now[r]
+                before_out[s, r] += max(had[r] - now[r], 0.0)
+                before_in[s, r] += max(now[r] - had[r], 0.0)
+                for q in range(n):
+                    if r != q:
+                        crosses = pair[s, r, d, q] if unsplit else now[r] * to[q] / total
+                        after_out[d, r] += crosses
+                        after_in[d, q] += crosses
 
 
 def spread(had: np.ndarray, granularity_bytes: float, carried: np.ndarray) -> np.ndarray:
@@ -127,17 +140,24 @@ def spread(had: np.ndarray, granularity_bytes: float, carried: np.ndarray) -> np
     robin; then the rests, largest first, to the least loaded (of equals, to the one that has
     `carried` least for other pairs). The fullest result stays where most bytes were.
     """
+    had, carried = np.asarray(had, np.float64), np.asarray(carried, np.float64)
+    return _spread(had, float(granularity_bytes), carried)
+
+
+@numba.njit(cache=True)
+def _spread(had, granularity, carried):  # pragma: no cover - compiled
     n = len(had)
-    if granularity_bytes <= 0:
-        return np.full(n, float(had.sum()) / n)
-    if granularity_bytes >= had.max():
-        return had.astype(np.float64)
-    pieces = int((had // granularity_bytes).sum())
-    dealt = np.full(n, pieces // n)
-    dealt[np.argsort(carried, kind="stable")[: pieces % n]] += 1
-    now = lpt(had % granularity_bytes, n, dealt * float(granularity_bytes), carried)
+    if granularity <= 0:
+        return np.full(n, had.sum() / n)
+    if granularity >= had.max():
+        return had.copy()
+    whole = np.floor(had / granularity)
+    pieces = int(whole.sum())
+    now = np.full(n, float(pieces // n))
+    now[np.argsort(carried, kind="mergesort")[: pieces % n]] += 1
+    now = _deal(had - whole * granularity, now * granularity, carried)
     kept = np.empty(n)
-    kept[np.argsort(-had, kind="stable")] = np.sort(now)[::-1]
+    kept[np.argsort(-had, kind="mergesort")] = np.sort(now)[::-1]
     return kept
 
 
@@ -152,10 +172,22 @@ def lpt(
     At most mean + (1 - 1/N) of the largest piece, and 4/3 - 1/(3N) of the best possible, from
     empty bins. `start` is what they hold; of equals the one that has `carried` least is taken.
     """
-    now = np.zeros(bins) if start is None else start.astype(np.float64)
-    tie = np.zeros(bins) if carried is None else carried
-    for piece in np.sort(pieces[pieces > 0])[::-1]:
-        now[np.lexsort((tie, now))[0]] += piece
+    now = np.zeros(bins) if start is None else np.asarray(start, np.float64)
+    tie = np.zeros(bins) if carried is None else np.asarray(carried, np.float64)
+    return _deal(np.asarray(pieces, np.float64), now, tie)
+
+
+@numba.njit(cache=True)
+def _deal(pieces, start, carried):  # pragma: no cover - compiled
+    now = start.copy()
+    for piece in np.sort(pieces)[::-1]:
+        if piece <= 0:
+            break
+        least = 0
+        for b in range(1, len(now)):
+            if now[b] < now[least] or (now[b] == now[least] and carried[b] < carried[least]):
+                least = b
+        now[least] += piece
     return now
 
 
@@ -196,19 +228,21 @@ def _empty(where: Layout) -> Loads:
 
 def _local(matrix: np.ndarray, where: Layout, out: Loads) -> np.ndarray:
     """Bytes between hosts, [host, rail, host, rail]; those within a host go to `out.local_*`."""
-    shape = (where.hosts, where.rails, where.hosts, where.rails)
-    pair = np.zeros(shape)
-    h, r = where.host, where.rail
-    n = len(h)
-    s, d = np.repeat(np.arange(n), n), np.tile(np.arange(n), n)
-    np.add.at(pair, (h[s], r[s], h[d], r[d]), np.asarray(matrix, np.float64).ravel())
-    for host in range(where.hosts):
-        inside = pair[host, :, host, :].copy()
-        np.fill_diagonal(inside, 0.0)
-        out.local_out[host] = inside.sum(axis=1)
-        out.local_in[host] = inside.sum(axis=0)
-        pair[host, :, host, :] = 0.0
+    pair = np.zeros((where.hosts, where.rails, where.hosts, where.rails))
+    _add(np.asarray(matrix, np.float64), where.host, where.rail, pair, out.local_out, out.local_in)
     return pair
+
+
+@numba.njit(cache=True)
+def _add(matrix, host, rail, pair, local_out, local_in):  # pragma: no cover - compiled
+    n = len(host)
+    for s in range(n):
+        for d in range(n):
+            if host[s] != host[d]:
+                pair[host[s], rail[s], host[d], rail[d]] += matrix[s, d]
+            elif rail[s] != rail[d]:
+                local_out[host[s], rail[s]] += matrix[s, d]
+                local_in[host[d], rail[d]] += matrix[s, d]
 
 
 def _most(a: np.ndarray, b: np.ndarray) -> float:

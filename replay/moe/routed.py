@@ -27,9 +27,20 @@ class Routing(NamedTuple):
     held: bool
     """Whether the log names the rank that holds each expert."""
     words: str
+    known: dict
+    """What was asked before: the same members of a layer and step are asked for many times."""
 
     def counts(self, step: int, layer: int, members: np.ndarray) -> np.ndarray:
         """Choices float64 [n, e] of each member's tokens; a sum over ranks is parted evenly."""
+        return self._once("counts", step, layer, members, self._counts)
+
+    def _once(self, what: str, step: int, layer: int, members: np.ndarray, find):
+        key = (what, step, layer, members.tobytes())
+        if key not in self.known:
+            self.known[key] = find(step, layer, members)
+        return self.known[key]
+
+    def _counts(self, step: int, layer: int, members: np.ndarray) -> np.ndarray:
         part = self.parts.get((step, layer))
         if part is None:
             return np.zeros((len(members), self.experts))
@@ -50,6 +61,9 @@ class Routing(NamedTuple):
 
         Holders are what the log says, else experts lie in equal blocks in the order of members.
         """
+        return self._once("matrix", step, layer, members, self._matrix)
+
+    def _matrix(self, step: int, layer: int, members: np.ndarray) -> np.ndarray | None:
         if not self.held:
             place = contiguous(self.experts, len(members))
             return None if place is None else self.counts(step, layer, members) @ place
@@ -85,10 +99,12 @@ class Routing(NamedTuple):
 
     def layers_of(self, members: np.ndarray) -> tuple[int, ...]:
         """Layers that the members (or nobody in particular) route in: those of their stage."""
+        return self._once("layers", ANY, ANY, members, self._layers)
+
+    def _layers(self, _step: int, _layer: int, members: np.ndarray) -> tuple[int, ...]:
+        wanted = [*members.tolist(), ANY]
         found = {
-            layer
-            for (_, layer), part in self.parts.items()
-            if np.isin(part["rank"], members).any() or (part["rank"] == ANY).any()
+            layer for (_, layer), part in self.parts.items() if np.isin(part["rank"], wanted).any()
         }
         return tuple(sorted(found))
 
@@ -155,7 +171,7 @@ def of(job: ReplayJob) -> tuple[ReplayJob, Routing | None]:
         f"routing: {rows['tokens'].sum():.0f} choices of {experts} experts, {placed}, "
         f"{len(steps)} steps, {len(layers)} layers{summed}"
     )
-    return job, Routing(parts, experts, steps, tuple(range(len(layers))), held, said)
+    return job, Routing(parts, experts, steps, tuple(range(len(layers))), held, said, {})
 
 
 def layer_of(place: int, count: int, layers: Sequence[int]) -> tuple[int, bool] | None:

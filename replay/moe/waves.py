@@ -74,7 +74,7 @@ def all_at_once_ns(matrix: np.ndarray, bytes_per_s: float, incast: Incast = NONE
     As senders end the incast eases. Max-min sharing comes within a few percent of the bound.
     """
     off = _off(matrix)
-    into = max((_shared(column, incast) for column in off.T), default=0.0)
+    into = float(_shared(off, incast).max(initial=0.0))
     return max(into, float(off.sum(axis=1).max(initial=0.0))) * 1e9 / bytes_per_s
 
 
@@ -105,6 +105,9 @@ def wave_times_ns(
     off = _off(matrix)
     n = len(off)
     out = []
+    if width == 1:
+        alone = float(incast.factor(1)) * 1e9 / bytes_per_s
+        return [alpha_ns + float(off[np.arange(n), to].max()) * alone for to in order]
     for first in range(0, len(order), width):
         group = np.zeros_like(off)
         for to in order[first : first + width]:
@@ -134,13 +137,12 @@ def windowed_ns(
     return max(into.max(initial=0.0), off.sum(axis=1).max(initial=0.0)) * 1e9 / bytes_per_s
 
 
-def _shared(column: np.ndarray, incast: Incast) -> float:
-    """Bytes, slowed, of one receiver whose senders share it evenly and end one after another."""
-    size = np.sort(column[column > 0])
-    if not len(size):
-        return 0.0
+def _shared(matrix: np.ndarray, incast: Incast) -> np.ndarray:
+    """Bytes, slowed, of each receiver whose senders share it evenly and end one after another."""
+    size = np.sort(matrix, axis=0)
     left = np.arange(len(size), 0, -1)
-    return float((np.diff(size, prepend=0.0) * left * incast.factor(left)).sum())
+    slowed = left * incast.factor(left)
+    return slowed @ np.diff(size, prepend=0.0, axis=0)
 
 
 def _off(matrix: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-MAX_MEMBERS = 64
+MAX_MEMBERS = 32
 """A simulation of more takes too long for what it adds: n^2 ends, each with a new sharing."""
 
 

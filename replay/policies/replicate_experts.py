@@ -29,6 +29,7 @@ def apply(
     when: str,
     window: int,
     groups: int,
+    amortise: int,
     hidden: float,
     hidden_size: int,
     intermediate: int,
@@ -39,7 +40,7 @@ def apply(
 ) -> ReplayJob:
     """The job with hot experts copied."""
     name = "replicate-experts"
-    params.checked(name, window=window, groups=groups, hidden_size=hidden_size,
+    params.checked(name, window=window, groups=groups, amortise=amortise, hidden_size=hidden_size,
                    intermediate=intermediate, element=element)  # fmt: skip
     if not 0 <= hidden <= 1 or (budget is not None and budget < 0):
         raise BadParam(f"policy {name}: hidden is 0 to 1, budget 0 copies or more")
@@ -77,6 +78,7 @@ def apply(
             if once not in charged:
                 charged.add(once)
                 copies = plan.received(step, layer) / len({s for s, _ in pairs})
+                copies /= amortise if when == "ingest" else 1
                 added[i] += copies * weight * (2 if backward else 1) * 1e9 / rate
     if not before:
         return found.job.note(warnings=(_unplanned(routing, when),))
@@ -116,7 +118,14 @@ POLICY = Policy(
             "planned from the window of steps before, or from the step's own counts",
             ("ingest", "runtime"),
         ),
-        Param("window", int, 1, "steps", "between plans (ingest)"),
+        Param("window", int, 1, "steps", "of the log behind a plan, and under it (ingest)"),
+        Param(
+            "amortise",
+            int,
+            1000,
+            "steps",
+            "between moves in the job, over which moving weights is spread (ingest)",
+        ),
         Param("groups", int, 1, "", "groups of experts that stay on one host (ingest)"),
         Param("hidden", float, 0.91, "", "share of the weights' transfer under other work"),
         Param("hidden_size", int, tokens.HIDDEN, "", "hidden size, for an expert's weights"),

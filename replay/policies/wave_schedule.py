@@ -116,7 +116,7 @@ POLICY = Policy(
     assumptions=ASSUMPTIONS,
     apply=apply,
     needs=("all_to_all with splits, transfers or routing", "hosts of ranks"),
-    valid="up to 64 ranks an all-to-all; of more, a windowed native one is its lower bound",
+    valid="up to 32 ranks an all-to-all; of more, a windowed native one is its lower bound",
     checked="three ranks by hand: 5 and 8 in waves where the busiest port is 5; +67.1 % (RailWave) "
     "with gamma 0.0224 assumed",
 )

@@ -88,3 +88,25 @@ def test_counts_that_do_not_divide(replicas, gpus, says):
 def test_no_load_is_even():
     assert eplb.max_over_mean(np.zeros(4)) == 1
     assert eplb.max_over_mean(np.array([])) == 1
+
+
+def test_gpus_keep_what_they_had():
+    # A plan that names the same shares otherwise moves nothing; one expert more is one fetch.
+    had = np.array([[1, 0], [1, 0], [0, 1], [0, 1.0]])
+    swapped = had[:, ::-1].copy()
+    assert eplb.settled(swapped, had, np.array([0, 0])).tolist() == had.tolist()
+    # GPUs of different hosts are not alike.
+    assert eplb.settled(swapped, had, np.array([0, 1])).tolist() == swapped.tolist()
+
+
+@given(st.integers(0, 2**31), st.integers(1, 2))
+def test_copies_at_run_time_never_load_the_busiest_more(seed, room):
+    rng = np.random.default_rng(seed)
+    load = rng.lognormal(0, 1.5, 12)
+    held = np.repeat(np.eye(4), 3, axis=0)
+    copies = eplb.added(load, held, room)
+    assert (copies >= held).all()
+    assert ((copies - held).sum(axis=0) <= room).all()
+    loads = load @ (copies / copies.sum(axis=1, keepdims=True))
+    assert loads.sum() == pytest.approx(load.sum())
+    assert loads.max() <= (load @ held).max() + 1e-9

@@ -149,3 +149,14 @@ def test_neutral_changes_nothing(a2a_job, under, unchanged):
 def test_what_is_out_of_range(a2a_job, under, given, says):
     with pytest.raises(BadParam, match=says):
         under(job_of(a2a_job), ("replicate-experts", given))
+
+
+def test_moving_at_ingest_is_spread_over_the_steps_between(a2a_job, under, moved_ns):
+    job = job_of(a2a_job)
+    spec = "replicate-experts:nvlink=100GB/s,alpha=0,hidden_size=100,intermediate=1000"
+    free = moved_ns(under(job, f"{spec},hidden=1"))
+    each = moved_ns(under(job, f"{spec},hidden=0,amortise=1"))
+    # In step 1 each rank takes one expert of 600 kB, twice 6 us; in step 2 it has it already.
+    assert np.subtract(each, free).tolist() == [0, 12_000, 0]
+    tenth = moved_ns(under(job, f"{spec},hidden=0,amortise=10"))
+    assert np.subtract(tenth, free).tolist() == [0, 1_200, 0]
