@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from . import calibrate, models
+from . import calibrate, machines, models
 from .models import nccl, nccl_machines
 from .places import Places
 from .policy import ReplayJob
@@ -164,14 +164,11 @@ def communicator(job: ReplayJob, comm: str, n: int, machine: str = AUTO) -> tupl
 
 
 def _machine(job: ReplayJob) -> str:
-    frame = job.facts.get("ranks")
-    names: list[str | None] = []
-    if frame is not None and "device" in frame.columns:
-        names = frame["device"].cast(pl.String).drop_nulls().unique().sort().to_list()
-    for name in names:
-        found = nccl_machines.of_device(name)
-        if found is not None:
-            return found
+    found = machines.of(job)[0]
+    named = nccl_machines.of_device(found.name)
+    # What stands in for a device that nobody names, or no table knows, says nothing here.
+    if named is not None and found is not machines.GENERAL:
+        return named
     known = ", ".join(nccl_machines.machines())
     raise models.NoModel(
         f"the job does not say a device that NCCL's model has data of: give machine, one of {known}"

@@ -16,7 +16,7 @@ from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NCCL_ONLY = tuple(a for a in recost.IN_NCCL if a not in models.ALGOS)
-ALGOS = (*models.ALGOS, *NCCL_ONLY, recost.AUTO)
+ALGOS = (*models.ALGOS, *NCCL_ONLY, recost.AUTO, recost.KEEP)
 
 NEUTRAL = {"algo": "ring", "from": "ring"}
 
@@ -43,7 +43,7 @@ def apply(
     ops = (op,) if isinstance(op, str) else tuple(op)
     in_nccl = protocol != recost.KEEP or algo in (*NCCL_ONLY, recost.AUTO)
     for one in ops:
-        if not in_nccl:
+        if not in_nccl and algo != recost.KEEP:
             models.row(one, algo)
     if in_nccl and (alpha is not None or bandwidth is not None):
         raise BadParam(
@@ -59,14 +59,15 @@ def apply(
     given = recost.Given(alpha, bandwidth)
     for _, group in rows.group_by("comm", "op", "algo", "n", maintain_order=True):
         old, n = group["algo"][0], int(group["n"][0])
-        if n < 2 or (old == algo and not in_nccl):
+        new = old if algo == recost.KEEP else algo
+        if n < 2 or (old == new and not in_nccl):
             continue
         label = f"{group['op'][0]} on {group['comm'][0]}"
         try:
-            if in_nccl or (old in NCCL_ONLY and algo in recost.IN_NCCL):
-                found = recost.by_nccl(job, group, old, algo, protocol, machine)
+            if in_nccl or (old in NCCL_ONLY and new in recost.IN_NCCL):
+                found = recost.by_nccl(job, group, old, new, protocol, machine)
             else:
-                found = recost.by_form(job, group, old, algo, given)
+                found = recost.by_form(job, group, old, new, given)
         except calibrate.NoFit as e:
             said = f"{label}: no fit of alpha and bandwidth is possible, left as measured: {e}"
             job = job.note(warnings=(said,))
@@ -77,7 +78,7 @@ def apply(
             continue
         missing = int(np.isnan(found.ratio).sum())
         if missing:
-            said = f"{missing} {label}: NCCL does not offer {algo} {protocol} there, as measured"
+            said = f"{missing} {label}: NCCL does not offer {new} {protocol} there, as measured"
             job = job.note(warnings=(said,))
         ratio[group["at"].to_numpy()] = np.where(np.isnan(found.ratio), 1.0, found.ratio)
         job = job.note(assumptions=found.assumptions, warnings=found.warnings)
@@ -104,13 +105,25 @@ def _ran(job: ReplayJob, rows: pl.DataFrame, old: str) -> tuple[ReplayJob, pl.Da
     return job, rows.with_columns(algo=pl.Series(names, dtype=pl.String))
 
 
+def algorithm(text: str) -> str:
+    """An algorithm's name as the models have it, however it is written."""
+    return models.named(text)
+
+
 POLICY = Policy(
     name="algorithm",
     summary="another algorithm or protocol for chosen collectives",
     source="Thakur, Rabenseifner, Gropp 2005, alpha-beta (Hockney) model; NCCL src/graph/tuning.cc",
     params=(
         Param("op", words, ("all_reduce",), "", "operations to change, joined by +"),
-        Param("algo", models.named, "tree", "", "algorithm to use instead; auto: NCCL's", ALGOS),
+        Param(
+            "algo",
+            algorithm,
+            "tree",
+            "",
+            "algorithm to use instead; auto: NCCL's choice; keep: as it was",
+            ALGOS,
+        ),
         Param(
             "protocol",
             str,
@@ -123,7 +136,7 @@ POLICY = Policy(
         Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
         Param(
             "from",
-            models.named,
+            algorithm,
             recost.AUTO,
             "",
             "algorithm that ran; auto: what the trace says, else the usual one (ring)",

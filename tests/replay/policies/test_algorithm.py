@@ -242,7 +242,9 @@ def test_small_ones_favour_a_tree_and_large_ones_a_ring(tables):
     assert transfers(after, 10 << 10)[0] < 11_548 < 337_700 < transfers(after, 80 << 20)[0]
 
 
-@pytest.mark.parametrize("spec", ["algo=ring", "algo=ring,protocol=keep", "algo=tree,dim=pp"])
+@pytest.mark.parametrize(
+    "spec", ["algo=ring", "algo=ring,protocol=keep", "algo=keep", "algo=tree,dim=pp"]
+)
 def test_neutral_parameters_change_nothing(tables, spec):
     job = ring_job(tables)
     after = applied(job, f"algorithm:{spec}")
@@ -259,7 +261,7 @@ def test_an_algorithm_that_is_not_for_so_many_ranks_is_left(tables):
 def on_one_host(job, device="NVIDIA H100 80GB HBM3"):
     """The job with ranks that are known to be GPUs of one host."""
     ranks = pl.DataFrame(
-        {"rank": range(N), "host": ["h"] * N, "local_rank": range(N), "device": [device] * N}
+        {"rank": range(N), "host": ["h"] * N, "local_rank": range(N), "device_name": [device] * N}
     )
     return run.baseline(replace(job, facts={**job.facts, "ranks": ranks})).job
 
@@ -273,7 +275,7 @@ def test_a_protocol_by_nccls_tuning_model(tables):
     # 80 MiB, 8 H100, ring: it ran as Simple, 56 us + M/205.71 GB/s (LL128 takes 40.6 us +
     # M/189.26 GB/s, 4 % more); LL: 15 us + M/80.57 GB/s.
     job = on_one_host(ring_job(tables))
-    after = changed(job, "algorithm:algo=ring,protocol=LL")
+    after = changed(job, "algorithm:algo=keep,protocol=LL")
     m = 80 << 20
     ran = 56e3 + m / (360 * 8 / 14)
     ratio = (15e3 + m / (141 * 8 / 14)) / ran

@@ -40,7 +40,7 @@ def two_hosts(tables, *, op="all_reduce", n=16, hosts=2, nics=1):
             "rank": range(n),
             "host": [f"h{r * hosts // n}" for r in range(n)],
             "local_rank": [r % (n // hosts) for r in range(n)],
-            "device": ["NVIDIA H100 80GB HBM3"] * n,
+            "device_name": ["NVIDIA H100 80GB HBM3"] * n,
         }
     )
     return run.baseline(replace(job, facts={**job.facts, "ranks": ranks})).job
