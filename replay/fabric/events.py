@@ -6,6 +6,8 @@ they share one after another, get new rates: the others keep theirs.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numba
 import numpy as np
 
@@ -13,6 +15,33 @@ from .fill import enter, leave, shares
 
 DONE, STARVED = 0, 1
 _WAITING, _DUE, _MOVING, _ENDED = 0, 1, 2, 3
+
+
+class Work(NamedTuple):
+    """What F flows are to do, in ns and bytes; arrays are [F] but the last two (CSR)."""
+
+    size_bytes: np.ndarray
+    release_ns: np.ndarray
+    delay_ns: np.ndarray
+    waits_for: np.ndarray
+    """How many others each waits for."""
+    next_ptr: np.ndarray
+    nexts: np.ndarray
+    """Those that wait for each."""
+
+
+class Ports(NamedTuple):
+    """Incast: a slot is a sender's place at a port, in use while a flow of it moves.
+
+    A link with k slots in use has 1 / (1 + gamma * max(0, k - free)) of its capacity.
+    """
+
+    gamma: np.ndarray
+    free: np.ndarray
+    slot_ptr: np.ndarray
+    slots: np.ndarray
+    """Of each flow (CSR)."""
+    slot_link: np.ndarray
 
 
 @numba.njit(cache=True)
@@ -48,25 +77,23 @@ def _down(heap, pos, when, at, size):
 
 
 @numba.njit(cache=True)
-def run(
-    net, room, cap, size_bytes, release_ns, delay_ns, waits_for, next_ptr, nexts,
-    gamma, free, slot_ptr, slots, slot_link, merge_ns, start_ns, end_ns, busy_ns,
-):  # fmt: skip
+def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
     """Writes start, end [F] and busy time of links [L]; returns (status, a flow, solves).
 
     `cap` is in bytes/ns. A flow starts `delay_ns` after its release and the last of those that it
-    waits for (`waits_for` of them; its own `nexts` lie in `next_ptr`). Events within `merge_ns` of
-    one another share a solve. A `slot` is a sender into a port: `slot_link` has k of them that
-    are in use, and so `1 + gamma * max(0, k - free)` less of its capacity.
+    waits for. Events within `merge_ns` of one another share a solve.
     """
-    n, n_links = len(size_bytes), len(net.head)
+    n, n_links = len(work.size_bytes), len(net.head)
+    size_bytes, delay_ns = work.size_bytes, work.delay_ns
+    next_ptr, nexts = work.next_ptr, work.nexts
+    gamma, free, slot_ptr, slots, slot_link = ports
     when = np.empty(n)
     heap, pos = np.empty(n, np.int64), np.full(n, -1, np.int64)
     held = 0
     phase = np.zeros(n, np.int8)
     remaining, since, rate = size_bytes.copy(), np.zeros(n), np.zeros(n)
-    ready = release_ns.copy()
-    missing = waits_for.copy()
+    ready = work.release_ns.copy()
+    missing = work.waits_for.copy()
     for f in range(n):
         if missing[f] == 0:
             when[f] = ready[f] + delay_ns[f]

@@ -51,16 +51,22 @@ class Room(NamedTuple):
     rising: np.ndarray
 
 
+def plain(a, dtype) -> np.ndarray:
+    """The array in the one layout that is compiled for: C order, of `dtype`, writable."""
+    return np.require(a, dtype, ["C", "W"])
+
+
 def net(path, path_ptr, path_link, path_coef, weight, rate_cap, klass, guarantee, n_links) -> Net:
     """A Net whose lists are empty."""
+    length = np.diff(path_ptr)[path]
     entry_ptr = np.zeros(len(path) + 1, np.int64)
-    length = np.diff(path_ptr)
-    np.cumsum(length[path], out=entry_ptr[1:])
-    n = int(entry_ptr[-1])
+    np.cumsum(length, out=entry_ptr[1:])
+    n, i, f = int(entry_ptr[-1]), np.int64, np.float64
     return Net(
-        np.full(n_links, -1, np.int64), np.full(n, -1, np.int64), np.full(n, -1, np.int64),
-        np.repeat(np.arange(len(path), dtype=np.int64), length[path]), entry_ptr,
-        path, path_ptr, path_link, path_coef, weight, rate_cap, klass, guarantee,
+        np.full(n_links, -1, i), np.full(n, -1, i), np.full(n, -1, i),
+        np.repeat(np.arange(len(path), dtype=i), length), entry_ptr,
+        plain(path, i), plain(path_ptr, i), plain(path_link, i), plain(path_coef, f),
+        plain(weight, f), plain(rate_cap, f), plain(klass, i), plain(guarantee, f),
     )  # fmt: skip
 
 

@@ -142,7 +142,7 @@ def max_min(
     )  # fmt: skip
     room = fill.room(len(member), len(links.capacity_bytes_per_s))
     rate = np.zeros(len(member))
-    _solve(net, room, _with_incast(links, paths, at, who), rate)
+    _solve(net, room, fill.plain(_with_incast(links, paths, at, who), np.float64), rate)
     return (rate / size)[group]
 
 

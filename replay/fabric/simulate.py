@@ -130,11 +130,19 @@ def simulate(
     next_ptr, nexts = _followers(moved)
     start, end = np.full(moved.n, np.nan), np.full(moved.n, np.nan)
     busy = np.zeros(n_links)
-    status, which, solves = events.run(
-        net, fill.room(moved.n, n_links), links.capacity_bytes_per_s * 1e-9, moved.size_bytes,
-        moved.release_ns, moved.delay_ns, np.diff(moved.pred_ptr), next_ptr, nexts,
-        links.incast_gamma, links.incast_free, *slots, merge_ns, start, end, busy,
+    i, g = np.int64, np.float64
+    work = events.Work(
+        fill.plain(moved.size_bytes, g), fill.plain(moved.release_ns, g),
+        fill.plain(moved.delay_ns, g), np.diff(fill.plain(moved.pred_ptr, i)), next_ptr, nexts,
     )  # fmt: skip
+    ports = events.Ports(
+        fill.plain(links.incast_gamma, g), fill.plain(links.incast_free, g),
+        fill.plain(slots[0], i), fill.plain(slots[1], i), fill.plain(slots[2], i),
+    )  # fmt: skip
+    cap = links.capacity_bytes_per_s * 1e-9
+    status, which, solves = events.run(
+        net, fill.room(moved.n, n_links), cap, work, ports, float(merge_ns), start, end, busy
+    )
     if status == events.STARVED:
         raise BadFlows(
             f"flow {which} never ends: it waits for itself, or a link on its way has no capacity "

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from .fill import plain
 from .flows import Links, Paths, crossings
 from .simulate import MERGE_NS, Ended, Flows, busiest, crossed_bytes, senders, simulate
 
@@ -79,11 +80,25 @@ def _order(pred_ptr, pred):
     return out[:size]
 
 
+class _Joined(NamedTuple):
+    """What joins flows and links, for `_refine`: paths, predecessors and senders' places."""
+
+    path: np.ndarray
+    path_ptr: np.ndarray
+    path_link: np.ndarray
+    coef_hash: np.ndarray
+    pred_ptr: np.ndarray
+    pred: np.ndarray
+    slot_ptr: np.ndarray
+    slots: np.ndarray
+    slot_link: np.ndarray
+
+
 @numba.njit(cache=True)
-def _refine(order, flow, link, path, path_ptr, path_link, coef_hash, pred_ptr, pred,
-            slot_ptr, slots, slot_link):  # fmt: skip
+def _refine(order, flow, link, joined):
     """One pass over colours (uint64), in place: flows by what they wait for and cross, then links
     by the flows (and senders of flows) on them."""
+    path, path_ptr, path_link, coef_hash, pred_ptr, pred, slot_ptr, slots, slot_link = joined
     n_paths = len(path_ptr) - 1
     of_path, on_path = np.zeros(n_paths, np.uint64), np.zeros(n_paths, np.uint64)
     for p in range(n_paths):
@@ -124,21 +139,25 @@ def _hashed(x):
 
 def quotient(links: Links, paths: Paths, moved: Flows) -> Quotient | None:
     """The flows and links by class; None where flows wait in a circle, or colours never settle."""
-    order = _order(moved.pred_ptr, moved.pred)
+    i = np.int64
+    pred_ptr, pred = plain(moved.pred_ptr, i), plain(moved.pred, i)
+    order = _order(pred_ptr, pred)
     if len(order) < moved.n:
         return None
     slots = senders(links, paths, moved.path, moved.sender)
+    joined = _Joined(
+        plain(moved.path, i), plain(paths.ptr, i), plain(paths.link, i), _bits([paths.coef]),
+        pred_ptr, pred, plain(slots[0], i), plain(slots[1], i), plain(slots[2], i),
+    )  # fmt: skip
     flow = _bits([moved.size_bytes, moved.release_ns, moved.delay_ns, moved.weight, moved.rate_cap,
                   moved.klass])  # fmt: skip
     link = _bits([links.capacity_bytes_per_s, links.incast_gamma, links.incast_free,
                   *links.guarantee])  # fmt: skip
     used = np.zeros(len(link), bool)
     used[paths.link] = True
-    coef_hash = _bits([paths.coef])
     before = -1
     for _ in range(MAX_PASSES):
-        _refine(order, flow, link, moved.path, paths.ptr, paths.link, coef_hash, moved.pred_ptr,
-                moved.pred, *slots)  # fmt: skip
+        _refine(order, flow, link, joined)
         flow_rep, flow_class = np.unique(flow, return_index=True, return_inverse=True)[1:]
         link_ids = np.flatnonzero(used)
         link_rep, link_of = np.unique(link[link_ids], return_index=True, return_inverse=True)[1:]
