@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...ingest.errors import UsageError
 from .. import machines
+from ..policy import ReplayJob
 
 
 class Platform(NamedTuple):
@@ -55,6 +56,21 @@ def of_machine(machine: machines.Machine) -> Platform:
         machine.nic_bytes_per_s,
         machines.INTER_ALPHA_NS,
     )
+
+
+def of_job(job: ReplayJob) -> tuple[Platform, str]:
+    """The platform of a job's devices, and one sentence that says what it was taken from.
+
+    GPUs a host as the job's ranks lie on hosts, where all hosts have as many.
+    """
+    machine, words = machines.of(job)
+    found = of_machine(machine)
+    ranks = job.facts.get("ranks")
+    if ranks is not None and "host" in ranks.columns:
+        each = ranks["host"].drop_nulls().value_counts()["count"].unique().to_list()
+        if len(each) == 1:
+            found = found._replace(gpus_per_host=each[0])
+    return found, words
 
 
 class Group(NamedTuple):
