@@ -21,6 +21,7 @@ from .links import Block, LinkGraph, graph
 from .named import load, preset, presets
 from .paths import Routes, route
 from .rails import auto_rail
+from .storage_paths import storage_route
 
 __all__ = [
     "Background",
@@ -46,4 +47,5 @@ __all__ = [
     "preset",
     "presets",
     "route",
+    "storage_route",
 ]

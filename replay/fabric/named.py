@@ -10,7 +10,6 @@ from pathlib import Path
 from ...ingest.errors import UsageError
 from . import toml
 from .description import Fabric
-from .links import graph
 
 _PACKAGE = __name__.rpartition(".")[0]
 
@@ -34,7 +33,7 @@ def preset(name: str, gpus: int | None = None) -> Fabric:
         hint = " or ".join(close + near) or ", ".join(known)
         raise UsageError(f"no fabric preset is called {name[:80]!r}: {hint} would work")
     text = (resources.files(_PACKAGE) / "presets" / f"{name}.toml").read_text("utf-8")
-    return _whole(toml.parse(text, where=f"preset {name}", gpus=gpus))
+    return toml.parse(text, where=f"preset {name}", gpus=gpus)
 
 
 def load(what: str | os.PathLike[str], gpus: int | None = None) -> Fabric:
@@ -44,7 +43,7 @@ def load(what: str | os.PathLike[str], gpus: int | None = None) -> Fabric:
     UsageError (BadFabric) in one sentence that says what would work.
     """
     if isinstance(what, str) and "\n" in what:
-        return _whole(toml.parse(what, where="fabric", gpus=gpus))
+        return toml.parse(what, where="fabric", gpus=gpus)
     said = os.fspath(what)
     try:
         path = Path(said)
@@ -59,7 +58,7 @@ def load(what: str | os.PathLike[str], gpus: int | None = None) -> Fabric:
             if said in presets():
                 raise
             raise UsageError(f"{e}; a file's name ends in .toml") from e
-    return _whole(toml.parse(_text(path), where=said[:200], gpus=gpus))
+    return toml.parse(_text(path), where=said[:200], gpus=gpus)
 
 
 def _text(path: Path) -> str:
@@ -74,10 +73,3 @@ def _text(path: Path) -> str:
     except (OSError, ValueError) as e:
         reason = getattr(e, "strerror", None) or "not a path"
         raise UsageError(f"{path}: {reason}; presets are {', '.join(presets())}") from e
-
-
-def _whole(fabric: Fabric) -> Fabric:
-    """The fabric, once its background loads are seen to be of links that it has."""
-    if fabric.background:
-        graph(fabric)
-    return fabric

@@ -149,11 +149,7 @@ def _network(graph, a, rail_a, b, rail_b, take, seed, salt, src, dst) -> list[np
     net = f.network
     assert net is not None
     tx = blocks["nic_tx"]
-    planes = tx.shape[2]
-    lanes = blocks["leaf_up"].shape[3]
-    picked = _hash(seed, src, dst, salt)
-    plane = (picked % planes).astype(np.int64)
-    lane = (picked // np.uint64(planes) % lanes).astype(np.int64)
+    plane, lane = chosen(graph, seed, src, dst, salt)
     wired = net.wiring == "rail"
     leaf_a, leaf_b = (rail_a, rail_b) if wired else (0 * rail_a, 0 * rail_b)
     segment_a, segment_b = a // net.hosts_per_leaf, b // net.hosts_per_leaf
@@ -171,6 +167,17 @@ def _network(graph, a, rail_a, b, rail_b, take, seed, salt, src, dst) -> list[np
     out.append(where(climb, blocks["leaf_down"].ids(segment_b, leaf_b, plane, lane)))
     out.append(where(take, blocks["nic_rx"].ids(b, rail_b, plane)))
     return out
+
+
+def chosen(graph: LinkGraph, seed: int, src, dst, salt) -> tuple[np.ndarray, np.ndarray]:
+    """int64 [k] each: the plane and the uplink that flows hash to; 0 where there is but one."""
+    planes = graph.blocks["nic_tx"].shape[2]
+    lanes = graph.blocks["leaf_up"].shape[3] if "leaf_up" in graph.blocks else 1
+    if planes * lanes == 1:
+        return np.zeros_like(src), np.zeros_like(src)
+    picked = _hash(seed, src, dst, salt)
+    lane = picked // np.uint64(planes) % np.uint64(lanes)
+    return (picked % np.uint64(planes)).astype(np.int64), lane.astype(np.int64)
 
 
 def _hash(seed: int, *values: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 from . import parts
 from . import values as v
 from .description import BadFabric, Fabric
+from .links import graph
 
 MAX_BYTES = 1 << 20
 """A fabric is described in a page."""
@@ -106,7 +107,10 @@ def parse(text: str, *, where: str = "fabric", gpus: int | None = None) -> Fabri
         said = " ".join(str(e).split())[:160] or "nested too deep"
         raise BadFabric(f"{where}: not TOML: {said}") from e
     try:
-        return parts.fabric(_Reader(where).read(found), gpus)
+        fabric = parts.fabric(_Reader(where).read(found), gpus)
+        if fabric.background:
+            graph(fabric)  # of links that it has
+        return fabric
     except BadFabric as e:
         raise e if str(e).startswith(f"{where}: ") else BadFabric(f"{where}: {e}") from e
 
