@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from ..ingest.errors import RetimeError
-from . import calibrate, hockney, models
-from .fabric import links, paths
+from . import calibrate, hockney, models, seats
+from .fabric import paths
 from .fabric import rounds as fabric_rounds
 from .fabric.description import Fabric
 from .graph import Kind, TaskGraph
@@ -43,15 +43,14 @@ class Demand(NamedTuple):
 def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
     """The demand of a job's collectives on a fabric, and what to say; None where it cannot be told.
 
-    Ranks are on the fabric's GPUs host by host, in the order of their lowest rank; where hosts are
-    not known, in the order of ranks. A ring over several hosts is spread over the ranks of each,
-    as NCCL's channels are: every rank sends to its like on the next host its part of the bytes.
+    A ring over several hosts is spread over the ranks of each, as NCCL's channels are: every rank
+    sends to its like on the next host its part of the bytes.
     """
     graph = job.facts.get("measured", job.graph)
-    gpu, why = gpus(job, fabric)
+    gpu, why = seats.gpus(job, fabric)
     if why:
         return None, (f"contention is not modelled: {why}",)
-    wires = links.graph(fabric)
+    wires = seats.wires(fabric)
     members = _members(graph)
     kind = np.full(int(graph.collective.max(initial=-1)) + 1, -1, np.int64)
     rows = graph.instances.join(members, on="collective", how="left")
@@ -91,34 +90,6 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
         kind, np.array(ptr), np.concatenate(link), np.concatenate(cost), np.array(fixed),
         slowest, wires.n,
     ), said  # fmt: skip
-
-
-def gpus(job: ReplayJob, fabric: Fabric) -> tuple[np.ndarray, str]:
-    """int64 [ranks]: the fabric's GPU of each rank; and why there is none."""
-    graph = job.facts.get("measured", job.graph)
-    n = int(graph.rank.max(initial=-1)) + 1
-    comms = job.facts.get("comms")
-    if comms is not None and len(comms) and "ranks" in comms.columns:
-        listed = comms["ranks"].explode().drop_nulls()
-        n = max(n, int(listed.to_numpy().max(initial=-1)) + 1)
-    places = Places.of(job)
-    ranks = np.arange(n)
-    host, local = places.host(ranks), places.local(ranks)
-    if (host < 0).any() or (local < 0).any():
-        gpu = ranks
-    else:
-        first = np.full(len(places.names), n)
-        np.minimum.at(first, host, ranks)
-        place = np.argsort(np.argsort(first))
-        if local.max() >= fabric.gpus_per_host:
-            return ranks, (
-                f"a host has {local.max() + 1} ranks, and one of fabric {fabric.name} "
-                f"{fabric.gpus_per_host} GPUs"
-            )
-        gpu = place[host] * fabric.gpus_per_host + local
-    if n and gpu.max() >= fabric.gpus:
-        return gpu, f"the job needs {gpu.max() + 1} GPUs, fabric {fabric.name} has {fabric.gpus}"
-    return gpu, ""
 
 
 def _members(graph: TaskGraph) -> pl.DataFrame:

@@ -48,8 +48,33 @@ def curve(job: ReplayJob, op: str, n: int) -> Fit | None:
 
 
 def fabric(job: ReplayJob, ranks: np.ndarray) -> Found | None:
-    """The slowest link between neighbours of a communicator on the job's fabric; None without."""
-    return None
+    """The slowest link between neighbours of a communicator on the job's fabric; None without.
+
+    Between hosts a rank's NIC: all ranks of a host send at once, as in `link_demand`.
+    """
+    there = job.facts.get("fabric")
+    if there is None or len(ranks) < 2:
+        return None
+    from . import seats
+    from .fabric import route
+
+    gpu, why = seats.gpus(job, there)
+    if why:
+        return None
+    wires, each = seats.wires(there), there.gpus_per_host
+    follower = np.roll(ranks, -1)
+    if len(np.unique(gpu[ranks] // each)) > 1:
+        ranks = ranks[np.lexsort((gpu[ranks], gpu[ranks] % each))]
+        follower = np.roll(ranks, -1)
+        apart = gpu[ranks] // each != gpu[follower] // each
+        ranks, follower = ranks[apart], follower[apart]
+    routes = route(wires, gpu[ranks], gpu[follower])
+    alpha = float(routes.alpha_ns(wires).max())
+    bandwidth = float(routes.capacity_bytes_per_s(wires).min())
+    if not np.isfinite(bandwidth) or bandwidth <= 0:
+        return None
+    said = f"fabric {there.name}: {alpha / 1e3:.3g} us and {bandwidth / 1e9:.3g} GB/s"
+    return alpha, bandwidth, said
 
 
 def machine(job: ReplayJob, level: str) -> Found:

@@ -45,12 +45,12 @@ def _reader(files: Mapping[str, Sequence[Any]]) -> Callable[[str], pl.DataFrame]
 def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
     """The job with `facts["fabric"]`: what is given (a Fabric, a file or a preset's name).
 
-    With nothing given: what the job has already, else what its topology says, else None. Raises
-    UsageError for a fabric that cannot be.
+    A preset has as many hosts as the job needs. With nothing given: what the job has already, else
+    what its topology says, else None. Raises UsageError for a fabric that cannot be.
     """
-    if fabric is None and job.facts.get("fabric") is not None:
-        return job
     if fabric is None:
+        if job.facts.get("fabric") is not None:
+            return job
         topology = job.table("topology")
         if not len(topology):
             return job
@@ -59,8 +59,13 @@ def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
         fabric = from_topology.build(topology, job.facts["ranks"])
     elif isinstance(fabric, str | os.PathLike):
         from . import fabric as fabrics
+        from .seats import wanted
 
-        fabric = fabrics.load(fabric)
+        named = fabric
+        fabric = fabrics.load(named)
+        needed = wanted(job, fabric)
+        if named in fabrics.presets() and needed > fabric.gpus:
+            fabric = fabrics.load(named, needed)
     return replace(job, facts={**job.facts, "fabric": fabric})
 
 

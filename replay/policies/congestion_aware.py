@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .. import by_group, link_demand, models, transfers
+from .. import by_group, models, seats, transfers
 from ..fabric import links, paths
 from ..hockney import coefficients
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
@@ -54,7 +54,7 @@ def apply(
         return job
     gpu, why = np.empty(0, np.int64), ""
     if fabric is not None and loaded:
-        gpu, why = link_demand.gpus(job, fabric)
+        gpu, why = seats.gpus(job, fabric)
     if why:
         return job.note(warnings=(f"congestion-aware: {why}: left as measured",))
     took: dict[str, int] = {}

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.replay import engine, graph, link_demand, run
-from retime.replay.fabric.description import Fabric, LinkClass, Network, Nic, ScaleUp
+from retime.replay.fabric.description import Fabric, LinkClass, Network, Nic, Pcie, ScaleUp
 from retime.replay.graph import Kind
 from retime.replay.policy import Policy, ReplayJob
 
@@ -22,6 +22,7 @@ def two_hosts(nic=25 * GB, nvlink=200 * GB):
         hosts=2,
         gpus_per_host=2,
         scale_up=ScaleUp(LinkClass("nvlink", nvlink), 2),
+        pcie=Pcie(LinkClass("pcie", 400 * GB)),
         nic=Nic(LinkClass("nic", nic), count=1, serves=(0, 0), at=(0,)),
         network=Network("tor", hosts_per_leaf=2, uplinks=1),
     )
