@@ -37,16 +37,22 @@ def switches(fabric: Fabric) -> dict[str, int]:
 
 
 def bisection(links: LinkGraph) -> Bound:
-    """The narrowest tier that joins one half of the GPUs to the other, in one direction.
+    """The narrowest tier that joins the first half of the GPUs to the other, in one direction.
 
-    Half of what each tier carries in all, over the tiers that the halves need: arithmetic, exact
-    where both halves are alike (whole segments, pods, hosts or domains).
+    What the tier's links of one half carry up, or down, over the tiers that the halves need:
+    arithmetic, exact where both halves are whole segments, pods, hosts or domains.
     """
     f = links.fabric
 
     def half(block: str) -> Bound:
         b = links.blocks[block]
-        return Bound(float(links.link_capacity_bytes_per_s[b.first : b.last].sum()) / 2, block)
+        other = links.blocks[block.replace("_up", "_down").replace("_tx", "_rx")]
+        rates = [links.link_capacity_bytes_per_s[x.first : x.last] for x in (b, other)]
+        n = b.shape[0]
+        if n % 2:
+            return Bound(min(float(r.sum()) for r in rates) / 2, block)
+        halves = [r.reshape(2, -1).sum(axis=1).min() for r in rates]
+        return Bound(float(min(halves)), block)
 
     if f.gpus <= f.domain_gpus and f.scale_up is not None:
         return _of_domain(links)
@@ -70,7 +76,7 @@ def bisection(links: LinkGraph) -> Bound:
         sockets = f.pcie.sockets
         one, other = (sockets + 1) // 2, sockets // 2
         tiers.append(Bound(float(rate.mean()) * one * other, "socket"))
-    if "memory_write" in links.blocks and not f.pcie.p2p:
+    if not f.pcie.p2p:
         tiers.append(half("memory_write"))
     return _narrowest(tiers)
 
