@@ -12,7 +12,7 @@ from .. import calibrate, machines, steps, transfers
 from ..graph import Kind
 from ..moe import exchange, params, sequence
 from ..places import Places
-from ..policy import BadParam, Param, Policy, ReplayJob, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NEUTRAL = {"batches": 1}
@@ -131,6 +131,7 @@ POLICY = Policy(
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,
+    stage=Stage.VOLUME,
     needs=("all_to_all with sizes",),
     valid="even exchanges of sequence parallelism; not those of experts, whose demand is fixed",
     checked="N = 8, B = 4: messages 7 to 1, bytes 0.875 M to 0.5 M; a speed-up of 1.17 needs "

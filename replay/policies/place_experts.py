@@ -12,7 +12,7 @@ import numpy as np
 
 from ..moe import exchange, expert_kernels, params, tokens, windows
 from ..moe.moves import Moves
-from ..policy import BadParam, Param, Policy, ReplayJob
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 
 NEUTRAL = {"train": 1.0}
 """Nothing is held out, so nothing is judged and nothing moves."""
@@ -112,6 +112,7 @@ POLICY = Policy(
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,
+    stage=Stage.PLACEMENT,
     needs=("all_to_all between hosts", "a routing log with source ranks", "hosts of ranks"),
     valid="routing that later steps resemble; moved experts may load ranks less evenly",
     checked="4 experts, 2 hosts, tokens {0,2} and {1,3} three times, {0,1} once: 13 hosts touched, "

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..moe import exchange, expert_kernels, params, routed, tokens, windows
 from ..moe.copies import Plans
-from ..policy import BadParam, Param, Policy, ReplayJob, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 
 NEUTRAL = {"budget": 0}
 """No copies: experts stay where they are."""
@@ -143,6 +143,7 @@ POLICY = Policy(
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,
+    stage=Stage.PLACEMENT,
     needs=("all_to_all", "a routing log with counts by expert"),
     valid="routing that the next window resembles; hidden 0.91 to 1 is what MegaFlux reports",
     checked="the example of EPLB's README: the map it prints, max/mean 1.208 and 1.242",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from retime.replay import policies
-from retime.replay.policy import BadParam
+from retime.replay.policy import BadParam, Stage
 
 
 def test_every_policy_is_documented():
@@ -19,6 +19,30 @@ def test_every_policy_is_documented():
         for param in policy.params:
             assert param.meaning
             assert not param.choices or param.default in param.choices
+
+
+STAGES = {
+    Stage.PLACEMENT: {"parallelism", "replicate-experts", "place-experts", "reshard"},
+    Stage.VOLUME: {"batch-a2a", "compress"},
+    Stage.ALGORITHM: {
+        "algorithm", "hierarchical", "rail-balance", "wave-schedule", "select",
+        "congestion-aware", "optical", "on-package", "host-staged",
+    },
+    Stage.LINKS: {"scale-fabric", "datapath", "launch-path", "isolate-storage"},
+    Stage.SCHEDULE: {"sm-budget", "tile-overlap", "megakernel", "overlap"},
+    Stage.ARRIVALS: {"align-arrivals"},
+    Stage.RUN: {"checkpoint"},
+}  # fmt: skip
+
+
+def test_the_catalogue_is_whole_and_every_policy_at_its_stage():
+    assert sum(map(len, STAGES.values())) == 25
+    for stage, names in STAGES.items():
+        assert {p.name for p in policies.REGISTRY.values() if p.stage == stage} == names
+    for policy in policies.REGISTRY.values():
+        assert policy.needs, policy.name
+        assert policy.valid, policy.name
+        assert policy.checked, policy.name
 
 
 def test_parameters_take_units():
