@@ -13,6 +13,9 @@ from ..planner.model import Model
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, boolean, integers, words
 
 NAME = "parallelism"
+NEUTRAL = {}
+"""Its defaults ask for the split that ran."""
+
 ASSUMPTIONS = (
     "the graph stays that of the split that ran: its tasks are scaled to what the busiest GPU of "
     "the new split has to do",
