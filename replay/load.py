@@ -46,7 +46,8 @@ def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
     """The job with `facts["fabric"]`: what is given (a Fabric, a file or a preset's name).
 
     A preset has as many hosts as the job needs. With nothing given: what the job has already, else
-    what its topology says, else None. Raises UsageError for a fabric that cannot be.
+    what its topology says, with what that had to assume, else None. Raises UsageError for a given
+    fabric that cannot be; a topology that makes none is a warning.
     """
     if fabric is None:
         if job.facts.get("fabric") is not None:
@@ -54,9 +55,15 @@ def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
         topology = job.table("topology")
         if not len(topology):
             return job
-        from .fabric import from_topology
+        from .fabric import BadFabric, from_topology
 
-        fabric = from_topology.build(topology, job.facts["ranks"])
+        try:
+            fabric = from_topology.build(topology, job.facts["ranks"])
+        except BadFabric as e:
+            return job.note(warnings=(str(e),))
+        if fabric is not None:
+            said = tuple(f"fabric: {words}" for words in fabric.assumptions)
+            job = job.note(assumptions=said)
     elif isinstance(fabric, str | os.PathLike):
         from . import fabric as fabrics
         from .seats import wanted

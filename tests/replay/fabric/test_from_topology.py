@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from retime.ingest.nccl import topology
 from retime.ingest.schema import TOPOLOGY
 from retime.ingest.source import LocalFile, Source
-from retime.replay.fabric import from_topology, graph, route
+from retime.replay import graph as task_graph
+from retime.replay import load
+from retime.replay.fabric import BadFabric, from_topology, graph, route
+from retime.replay.policy import ReplayJob
 
 
 def rows_of(path: Path) -> pl.DataFrame:
@@ -189,3 +195,64 @@ def test_a_loop_of_bridges_ends(tmp_path):
     )
     fabric = from_topology.build(rows, ranks_of(A100, 1, 2))
     assert fabric.gpus == 2
+
+
+NAMES = st.sampled_from(["gpu0", "gpu1", "gpu2", "a", "b", "c", "mlx5_0", "mlx5_1", "", None])
+ROWS = st.fixed_dictionaries(
+    {
+        "host": st.sampled_from([None, "x", "y"]),
+        "kind": st.sampled_from(
+            ["gpu", "gpu", "nic", "pci", "cpu", "nvlink", "xgmi", "link", "ring", None]
+        ),
+        "device": NAMES,
+        "peer": NAMES,
+        "via": st.sampled_from([None, "P2P/IPC", "SHM", "NET/IB", "NET/IB/0/GDRDMA", "PCIe"]),
+        "bandwidth_bytes_per_s": st.sampled_from([None, 0, -1, 1, 10**9, 25 * 10**9, 2**62]),
+        "numa": st.sampled_from([None, -1, 0, 1, 2]),
+        "source": st.sampled_from(["nccl-topology", "nccl-log", None]),
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(ROWS, max_size=14),
+    st.sampled_from([None, A100, "NVIDIA RTX 4090", "abacus"]),
+    st.integers(1, 3),
+    st.integers(1, 9),
+)
+def test_any_topology_makes_a_whole_fabric_or_none_or_says_why(rows, device, hosts, each):
+    columns = {c: [r[c] for r in rows] for c in rows[0]} if rows else {}
+    table = pl.from_arrow(TOPOLOGY.batch(columns)) if rows else log_rows()
+    said = "no"
+    try:
+        fabric = from_topology.build(table, ranks_of(device, hosts, each))
+    except BadFabric as e:
+        said, fabric = str(e), None
+    assert "\n" not in said
+    if fabric is not None:
+        assert fabric.gpus >= hosts * each
+        links = graph(fabric)
+        found = route(links, [0] * fabric.gpus, list(range(fabric.gpus)))
+        assert (found.capacity_bytes_per_s(links) > 0).all()
+
+
+def job_of(topology: pl.DataFrame, ranks: pl.DataFrame) -> ReplayJob:
+    empty, _ = task_graph.build(0, np.empty(0), np.empty(0))
+    return ReplayJob(
+        empty, "wired", {"ranks": ranks, "tables": lambda name: topology, "measured": empty}
+    )
+
+
+def test_a_replay_says_what_its_fabric_assumes_and_does_without_one_that_cannot_be():
+    nics = [{"host": "host0", "kind": "nic", "device": f"mlx5_{i}"} for i in range(8)]
+    job = load.with_fabric(job_of(log_rows(*nics), ranks_of(A100)))
+    assert job.facts["fabric"].rails == 8
+    assert "fabric: switches between hosts are not told: one leaf a rail, not oversubscribed" in (
+        job.assumptions
+    )
+    broken = log_rows(*nics).with_columns(bandwidth_bytes_per_s=pl.lit(-5, pl.Int64))
+    job = load.with_fabric(job_of(broken, ranks_of(A100)))
+    assert "fabric" not in job.facts
+    assert len(job.warnings) == 1
+    assert "the job's topology makes no fabric: nic.bandwidth is -5" in job.warnings[0]
