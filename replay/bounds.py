@@ -104,7 +104,10 @@ def _between(graph: TaskGraph, first: int, last: int) -> np.ndarray:
     closes = np.flatnonzero(graph.extra["ends"] == last)
     low[graph.rank[opens]] = graph.start_ns[opens]
     high[graph.rank[closes]] = graph.start_ns[closes]
-    return (graph.start_ns >= low[graph.rank]) & (graph.start_ns < high[graph.rank])
+    inside = (graph.start_ns >= low[graph.rank]) & (graph.start_ns < high[graph.rank])
+    # What a policy added was never measured: its step says where it is.
+    added = (graph.start_ns == NULL) & (graph.rank >= 0)
+    return inside | (added & (graph.step >= first) & (graph.step <= last))
 
 
 def _mean_span(graph, start, free, first, last) -> float:
