@@ -214,7 +214,7 @@ ROWS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(ROWS, max_size=14),
     st.sampled_from([None, A100, "NVIDIA RTX 4090", "abacus"]),

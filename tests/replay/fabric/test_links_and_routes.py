@@ -80,7 +80,7 @@ def fabrics(draw) -> Fabric:
     return Fabric("random", hosts, gpus, up, package, pcie, nic, network)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     fabrics(), st.sampled_from(["spray", "hash"]), st.sampled_from(["auto", "pxn", "receive"]),
     st.integers(0, 2**32),
@@ -102,7 +102,7 @@ def test_every_route_is_a_walk_from_source_to_destination(fabric, ecmp, rail, se
     assert found.alpha_ns(links) == pytest.approx(alpha, rel=1e-9, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(fabrics(), st.integers(0, 2**32))
 def test_many_pairs_at_once_are_each_pair_alone(fabric, seed):
     links = graph(fabric, ecmp="hash")
@@ -113,7 +113,7 @@ def test_many_pairs_at_once_are_each_pair_alone(fabric, seed):
         assert alone.of(0).tolist() == together.of(i).tolist()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(fabrics())
 def test_every_link_has_a_name_of_its_own_that_finds_it(fabric):
     links = graph(fabric, ecmp="hash")
@@ -127,7 +127,7 @@ def test_every_link_has_a_name_of_its_own_that_finds_it(fabric):
         links.name(links.n)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(fabrics())
 def test_planes_and_uplinks_add_up_to_what_spraying_has(fabric):
     spray, split = graph(fabric, ecmp="spray"), graph(fabric, ecmp="hash")

@@ -286,7 +286,7 @@ def _written(value) -> str:
     return str(value)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_hostile_values_give_a_fabric_or_one_sentence(data):
     lines = WHOLE.splitlines()
