@@ -539,6 +539,76 @@ def model(
     model_screen.show(terminal.console(), result)
 
 
+@app.command(short_help="How to split a model over GPUs, without a trace.")
+def plan(
+    gpus: Annotated[int, typer.Option("--gpus", "-n", help="GPUs there are.")],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="gpt3-175b, llama3-70b, …")
+    ] = None,
+    layers: Annotated[int | None, typer.Option("--layers")] = None,
+    hidden: Annotated[int | None, typer.Option("--hidden")] = None,
+    heads: Annotated[int | None, typer.Option("--heads")] = None,
+    kv_heads: Annotated[int | None, typer.Option("--kv-heads")] = None,
+    ffn: Annotated[int | None, typer.Option("--ffn", help="Of an MLP, or of an expert.")] = None,
+    sequence: Annotated[int | None, typer.Option("--sequence", help="Tokens of one.")] = None,
+    vocab: Annotated[int | None, typer.Option("--vocab")] = None,
+    experts: Annotated[int | None, typer.Option("--experts", help="Of a layer.")] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="Experts of a token.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", help="Sequences of a step.")] = None,
+    machine: Annotated[str, typer.Option("--machine", metavar="GPU")] = "H100",
+    fabric: Annotated[
+        str | None, typer.Option("--fabric", metavar="FILE|PRESET", help="The machine's links.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="S", help="Usable on a GPU: 70GB, …")
+    ] = None,
+    hidden_dp: Annotated[
+        float, typer.Option("--dp-hidden", help="Share of the backward pass that hides it.")
+    ] = 0.0,
+    fix: Annotated[
+        list[str] | None,
+        typer.Option("--fix", metavar="k=v", help="tp=8, recompute=full, schedule=zb-h1, …"),
+    ] = None,
+    limit: Limit = 10,
+    json: AsJson = False,
+) -> None:
+    """How to split a model over GPUs: every set of degrees, ranked by the step's estimated time.
+
+    Memory, bubble and what a GPU sends by dimension stand beside it, and why other splits do not
+    fit. No trace is needed; `retime replay JOB --policy parallelism:…` re-times one that is there.
+
+    \b
+    Examples:
+      retime plan --model gpt3-175b --gpus 512 --machine A100 --batch 1536
+      retime plan --model mixtral-8x7b --gpus 64 --fix ep=8 --json | jq '.plans[0]'
+      retime plan --layers 48 --hidden 8192 --heads 64 --gpus 256 --fabric roce-rail
+    """
+    from .analysis import doors, plan_screen, terminal
+
+    result = doors.plan(
+        model,
+        gpus=gpus,
+        machine=machine,
+        batch=batch,
+        fabric=fabric,
+        memory=memory,
+        dp_hidden=hidden_dp,
+        fix=_pairs(fix),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        ffn=ffn,
+        sequence=sequence,
+        vocab=vocab,
+        experts=experts,
+        top_k=top_k,
+    )
+    if json:
+        return _json(result)
+    plan_screen.show(terminal.console(), result, limit)
+
+
 @app.command(short_help="Fabrics: presets, or one's links and bounds.")
 def fabric(
     name: Annotated[
@@ -798,6 +868,19 @@ def _tell_bad_settings(job: Any) -> None:
 
     for problem in settings.usable(job.warehouse.store.job_folder(job.id)).problems:
         print(f"note: {clean(problem.message)}", file=sys.stderr)
+
+
+def _pairs(texts: list[str] | None) -> dict[str, str]:
+    """k=v texts as a mapping. Raises UsageError."""
+    from .ingest.errors import UsageError
+
+    pairs: dict[str, str] = {}
+    for text in (t for one in texts or [] for t in one.split(",")):
+        key, equals, value = text.partition("=")
+        if not equals or not key or key in pairs:
+            raise UsageError(f"--fix {text!r}: give each as name=value, once")
+        pairs[key] = value
+    return pairs
 
 
 def _sweep(texts: list[str] | None) -> dict[str, list[str]] | None:

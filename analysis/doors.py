@@ -544,6 +544,16 @@ def model(op: str, ranks: int, **options: Any) -> dict[str, Any]:
     return model.model(op, ranks, **options)
 
 
+def plan(name: str | None = None, *, gpus: int, **options: Any) -> dict[str, Any]:
+    """Splits of a model over GPUs, ranked: `analysis.plan.plan` has the options and the fields.
+
+    `retime.plan("gpt3-175b", gpus=512, machine="A100", batch=1536)`. Needs no trace.
+    """
+    from . import plan
+
+    return plan.plan(name, gpus=gpus, **options)
+
+
 def policies(name: str | None = None) -> list[dict[str, Any]]:
     """The catalogue, or one policy of it: `catalogue.policies` has the fields.
 

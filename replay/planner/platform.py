@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...ingest.errors import UsageError
 from .. import machines
 from ..policy import ReplayJob
+
+if TYPE_CHECKING:
+    from ..fabric.description import Fabric
 
 
 class Platform(NamedTuple):
@@ -71,6 +74,30 @@ def of_job(job: ReplayJob) -> tuple[Platform, str]:
         if len(each) == 1:
             found = found._replace(gpus_per_host=each[0])
     return found, words
+
+
+def of_fabric(fabric: Fabric, base: Platform) -> Platform:
+    """`base` with the links of a described fabric: a scale-up domain is a host, a GPU's share of
+    its host's NICs its way out. Leaf and spine are taken to carry what the NICs send."""
+    inside = fabric.scale_up or fabric.package or fabric.pcie
+    found = base._replace(
+        name=fabric.name, gpus_per_host=max(fabric.gpus_per_host, fabric.domain_gpus)
+    )
+    if inside is not None:
+        found = found._replace(
+            intra_bytes_per_s=inside.link.usable_bytes_per_s,
+            intra_alpha_ns=inside.link.alpha_ns or base.intra_alpha_ns,
+        )
+    if fabric.nic is not None:
+        alpha = fabric.nic.link.alpha_ns
+        if fabric.network is not None:
+            alpha += fabric.network.leaf.alpha_ns
+        share = fabric.nic.count / fabric.gpus_per_host
+        found = found._replace(
+            inter_bytes_per_s=fabric.nic.link.usable_bytes_per_s * share,
+            inter_alpha_ns=alpha or base.inter_alpha_ns,
+        )
+    return found
 
 
 class Group(NamedTuple):

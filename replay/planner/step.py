@@ -85,7 +85,11 @@ def layer(model: Model, split: Split, platform: Platform, eff: Efficiencies) -> 
     )
     other = TRAFFIC * kept / (platform.hbm_bytes_per_s * eff.memory) * 1e9
     forward = max(gemm + other + eff.small_ns, eff.launch_ns)
-    again = forward if s.recompute == "full" else scores if s.recompute == "selective" else 0.0
+    again = forward if s.recompute == "full" else 0.0
+    if s.recompute == "selective":
+        # The scores' products, and unless they are fused the soft-max and dropout between them.
+        unfused = 0.0 if s.flash else 5 * m.heads * m.sequence * tokens / s.tp
+        again = scores + TRAFFIC * unfused / (platform.hbm_bytes_per_s * eff.memory) * 1e9
     backward = 2 * forward + again
 
     activation = tokens * m.hidden * 2
