@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,12 @@ from ..policy import ReplayJob
 
 ANY = -1
 """In place of a step that the log does not number, of a rank or a holder that it does not name."""
+
+MOST_EXPERTS = 1 << 16
+"""A layer of more has never been built: a log that says so is damaged."""
+
+_READ: WeakKeyDictionary = WeakKeyDictionary()
+"""By a job's reader of tables: the estimates of a sweep share what grouping a log costs."""
 
 KEYS = ("step", "layer", "rank", "expert", "holder")
 
@@ -125,12 +132,30 @@ def contiguous(experts: int, members: int) -> np.ndarray | None:
 
 def of(job: ReplayJob) -> tuple[ReplayJob, Routing | None]:
     """The routing of a job, None where it has none; the job with what is doubtful about it."""
-    rows = job.table("routing")
+    reader = job.facts.get("tables")
+    if reader is None:
+        return job, None
+    if reader not in _READ:
+        _READ[reader] = _grouped(job.table("routing"))
+    found, warnings = _READ[reader]
+    return job.note(warnings=warnings), found
+
+
+def _grouped(rows: pl.DataFrame) -> tuple[Routing | None, tuple[str, ...]]:
+    """The routing of the rows of a table, and what is doubtful about it."""
+    warnings: tuple[str, ...] = ()
     expert = pl.coalesce("expert", "physical_expert")
     is_real = pl.col("token_class").cast(pl.String).fill_null("real") == "real"
     rows = rows.filter(is_real & expert.is_not_null() & (pl.col("tokens") > 0))
     if not len(rows):
-        return job, None
+        return None, warnings
+    experts = int(rows.select(expert.max()).item()) + 1
+    if experts > MOST_EXPERTS:
+        said = (
+            f"routing numbers {experts} experts, more than {MOST_EXPERTS}: the log is damaged, and "
+            "left out"
+        )
+        return None, (said,)
     by_source = rows.group_by(pl.col("source").cast(pl.String).alias("source")).agg(
         pl.col("tokens").sum()
     )
@@ -138,7 +163,7 @@ def of(job: ReplayJob) -> tuple[ReplayJob, Routing | None]:
         kept = by_source.sort("tokens", "source", descending=[True, False])["source"][0]
         rows = rows.filter(pl.col("source").cast(pl.String).eq_missing(pl.lit(kept)))
         said = f"routing has {len(by_source)} sources that may tell of the same tokens: took {kept}"
-        job = job.note(warnings=(said,))
+        warnings = (said,)
     held = rows["expert_rank"].null_count() == 0
     layers = rows.select(block=pl.col("block").cast(pl.String), layer="layer").unique()
     layers = layers.sort("block", "layer", nulls_last=False).with_row_index("place")
@@ -166,12 +191,11 @@ def of(job: ReplayJob) -> tuple[ReplayJob, Routing | None]:
     steps = tuple(sorted({s for s, _ in parts}))
     placed = "held as the log says" if held else "in equal blocks in the order of the members"
     summed = ", summed over ranks, so parted evenly" if (rows["rank"] == ANY).all() else ""
-    experts = int(rows["expert"].max()) + 1  # pyright: ignore[reportArgumentType]
     said = (
         f"routing: {rows['tokens'].sum():.0f} choices of {experts} experts, {placed}, "
         f"{len(steps)} steps, {len(layers)} layers{summed}"
     )
-    return job, Routing(parts, experts, steps, tuple(range(len(layers))), held, said, {})
+    return Routing(parts, experts, steps, tuple(range(len(layers))), held, said, {}), warnings
 
 
 def layer_of(place: int, count: int, layers: Sequence[int]) -> tuple[int, bool] | None:
