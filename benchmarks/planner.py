@@ -1,10 +1,12 @@
 """How well the planner's step times agree with published ones: error, ranks and what it picks.
 
-    python benchmarks/planner.py [--single FILE] [--multi FILE] [--seeds 5] [--json]
+    python benchmarks/planner.py [--curves FOLDER] [--single FILE] [--multi FILE] [--seeds N]
 
 Efficiencies are fitted on a random tenth of the configurations and tested on the rest, for several
 seeds; then with one model size left out of the fit at a time. Both files are vTrain's, beside the
-tests (see the README there). Results do not depend on the machine; about half a minute.
+tests (see the README there); with a folder of its all-reduce curves (AR_GPU2…csv) those fix what
+collectives cost, and fewer efficiencies are fitted. Results do not depend on the machine; it takes
+a minute or two.
 """
 
 from __future__ import annotations
@@ -37,11 +39,31 @@ def cases(file: Path, vocab: int, recompute: str) -> list[Any]:
     return fit.cases(rows, vocab=vocab, recompute=recompute)
 
 
-def tested(given: Sequence[Any], train: np.ndarray, test: np.ndarray, machine: Any) -> dict:
-    """Fitted on some cases, tested on others: efficiencies, errors, picks, and error by degree."""
-    from retime.replay.planner import agreement, fit
+def points(folder: Path) -> list[tuple[int, float, float]]:
+    """Ranks, bytes and ns of the all-reduce curves in a folder, in place."""
+    import retime
 
-    efficiencies = fit.fit([given[i] for i in train], machine)
+    with tempfile.TemporaryDirectory() as made:
+        warehouse = retime.open(made)
+        warehouse.ingest(sorted(str(f) for f in folder.glob("AR_GPU*.csv")), job="curves")
+        rows = warehouse.job("curves").sql(
+            "SELECT n_ranks, bytes, time_ns FROM cost_curves WHERE op = 'all_reduce' AND in_place"
+        )
+    return [(int(n), float(size), float(took)) for n, size, took in rows.rows()]
+
+
+def judged(
+    given: Sequence[Any], train: np.ndarray, test: np.ndarray, machine: Any, known: Any = None
+) -> dict:
+    """Fitted on some cases, tested on others: efficiencies, errors, picks, and error by degree.
+
+    `known` are `collective_ns` and `link`, where all-reduce curves tell them."""
+    from retime.replay.planner import agreement, fit, step
+
+    start, keep = step.Efficiencies(), ()
+    if known is not None:
+        start, keep = start._replace(**known), tuple(known)
+    efficiencies = fit.fit([given[i] for i in train], machine, start=start, keep=keep)
     rest = [given[i] for i in test]
     estimated = fit.predict(rest, machine, efficiencies)
     measured = np.array([c.step_ns for c in rest])
@@ -104,11 +126,11 @@ def folds(given: Sequence[Any], machine: Any, k: int = 10) -> np.ndarray:
     out = np.zeros(len(given))
     for i in range(k):
         test = order[i::k]
-        out[test] = tested(given, np.setdiff1d(order, test), test, machine)["ratio"]
+        out[test] = judged(given, np.setdiff1d(order, test), test, machine)["ratio"]
     return out
 
 
-def run(single: Path, multi: Path, seeds: int) -> dict[str, Any]:
+def run(single: Path, multi: Path, curves: Path | None, seeds: int) -> dict[str, Any]:
     """Everything that is printed."""
     from retime.replay.planner import fit, fitted
     from retime.replay.planner.platform import named
@@ -125,20 +147,28 @@ def run(single: Path, multi: Path, seeds: int) -> dict[str, Any]:
             "cases": len(given),
             "series": n,
             "series_off_line_ns": worst,
-            "tenth": [tested(given, *fit.tenth(len(given), s), machine) for s in range(seeds)],
+            "tenth": [judged(given, *fit.tenth(len(given), s), machine) for s in range(seeds)],
         }
+    if curves is not None:
+        of = points(curves)
+        collective_ns, link = fit.collectives(of, host)
+        known = {"collective_ns": collective_ns, "link": min(link, 1.0)}
+        out["curves"] = {"points": len(of), **known}
+        out["single_curves"] = [
+            judged(one, *fit.tenth(len(one), s), host, known) for s in range(seeds)
+        ]
     sizes = sorted({c.model.hidden for c in many})
     every = np.arange(len(many))
     out["left_out"] = {}
     for size in sizes:
         test = np.array([i for i in every if many[i].model.hidden == size])
-        out["left_out"][size] = tested(many, np.setdiff1d(every, test), test, cluster)
+        out["left_out"][size] = judged(many, np.setdiff1d(every, test), test, cluster)
     ratio = folds(many, cluster)
     out["folds"] = {
         "median_error": float(np.median(np.abs(1 / ratio - 1))),
         "measured_over_estimated": np.quantile(ratio, [0.05, 0.5, 0.95]).tolist(),
     }
-    out["all_rows"] = tested(many, every, every, cluster)
+    out["all_rows"] = judged(many, every, every, cluster)
     return out
 
 
@@ -153,19 +183,20 @@ def show(found: dict[str, Any]) -> None:
                 f"more: at most {part['series_off_line_ns']:.1e} ns off a straight line"
             )
         print("  fitted on a tenth, tested on the rest:")
-        print("  seed  rows  median   p90    mean  kendall spearman   best  within 5%  picks lose")
-        for seed, r in enumerate(part["tenth"]):
-            p = r["picks"]
-            print(
-                f"  {seed:4} {r['rows']:5}  {r['median_error']:6.1%} {r['p90_error']:6.1%} "
-                f"{r['mean_error']:6.1%}  {r['kendall']:6.3f}   {r['spearman']:6.3f}  "
-                f"{p['best']}/{p['groups']}  {p['within']}/{p['groups']}     {p['mean_loss']:.1%}"
-            )
+        _seeds(part["tenth"])
         first = part["tenth"][0]
         for degree, values in first["by"].items():
             each = "; ".join(f"{v}: {m:.1%}, {p:.1%} ({n})" for v, (n, m, p) in values.items())
             print(f"  seed 0 by {degree} (median, p90, rows): {each}")
         print("  seed 0:", _words(first["efficiencies"]))
+    if "curves" in found:
+        c = found["curves"]
+        print(
+            f"single, collectives from {c['points']} points of all-reduce curves: collective_ns "
+            f"{c['collective_ns']:.4g}, link {c['link']:.3f}; the rest fitted on a tenth:"
+        )
+        _seeds(found["single_curves"])
+        print("  seed 0:", _words(found["single_curves"][0]["efficiencies"]))
     print("multi, one size left out of the fit:")
     for size, r in found["left_out"].items():
         print(
@@ -182,6 +213,17 @@ def show(found: dict[str, Any]) -> None:
     print(f"multi, all rows: median error {r['median_error']:.1%},", _words(r["efficiencies"]))
 
 
+def _seeds(results: list[dict]) -> None:
+    print("  seed  rows  median   p90    mean  kendall spearman   best  within 5%  picks lose")
+    for seed, r in enumerate(results):
+        p = r["picks"]
+        print(
+            f"  {seed:4} {r['rows']:5}  {r['median_error']:6.1%} {r['p90_error']:6.1%} "
+            f"{r['mean_error']:6.1%}  {r['kendall']:6.3f}   {r['spearman']:6.3f}  "
+            f"{p['best']}/{p['groups']}  {p['within']}/{p['groups']}     {p['mean_loss']:.1%}"
+        )
+
+
 def _words(efficiencies: dict[str, float]) -> str:
     return ", ".join(f"{k} {v:.4g}" for k, v in efficiencies.items())
 
@@ -191,10 +233,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--single", type=Path, default=DATA / "ground_truth_single.csv")
     parser.add_argument("--multi", type=Path, default=DATA / "ground_truth_multi.csv")
+    parser.add_argument("--curves", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = run(args.single, args.multi, args.seeds)
+    found = run(args.single, args.multi, args.curves, args.seeds)
     if args.json:
         print(json.dumps(found))
     else:

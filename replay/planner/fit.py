@@ -11,7 +11,7 @@ import polars as pl
 from . import step
 from .memory import CLASSIC, Widths
 from .model import Model
-from .platform import Platform
+from .platform import Platform, group
 from .split import Split
 
 HUBER = 0.05
@@ -121,6 +121,23 @@ def fit(
         if gained < 1e-5 * cost(r):
             break
     return of(x)
+
+
+def collectives(
+    points: Sequence[tuple[int, float, float]], platform: Platform
+) -> tuple[float, float]:
+    """`collective_ns` and `link` of measured all-reduces: (ranks of one host, bytes, ns) each.
+
+    Least squares of relative errors of collective_ns + 2 passes (`platform.pass_ns`).
+    """
+    ranks, size, took = (np.array(x, np.float64) for x in zip(*points, strict=True))
+    over = [group(platform, int(n), 1) for n in ranks]
+    latency = 2 * np.array([g.latency_ns for g in over])
+    full = np.array([g.bytes_per_s for g in over])
+    sent = 2 * (ranks - 1) / ranks * size / full * 1e9
+    design = np.column_stack([1 / took, sent / took])
+    fixed, slower = np.linalg.lstsq(design, 1 - latency / took, rcond=None)[0]
+    return float(fixed), float(1 / slower)
 
 
 def tenth(n: int, seed: int = 0, share: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
