@@ -24,6 +24,18 @@ OPTIMIZERS = ("adam", "sgd", "lamb", "lion", "adagrad", "rmsprop", "multi_tensor
 STEP_END = "step"
 
 
+def is_of(name: str, *ops: str) -> bool:
+    """Whether an operation is one of these; recorded ones say more (`grads-reduce-scatter`)."""
+    plain = name.replace("-", "_")
+    return any(plain == op or plain.endswith(f"_{op}") for op in ops)
+
+
+def are(graph: TaskGraph, *ops: str) -> np.ndarray:
+    """bool [n]: tasks whose operation is one of these (`is_of`)."""
+    codes = [i for i, name in enumerate(graph.op_names) if is_of(name, *ops)]
+    return np.isin(graph.op, codes)
+
+
 class Freed(NamedTuple):
     """What `freed` did; counts of participations."""
 
@@ -118,7 +130,7 @@ def _needs(
     names = () if tuple(until) == (STEP_END,) else tuple(until) or OPTIMIZERS
     found = _named(graph, names)
     closes = np.flatnonzero(graph.extra.get("ends", np.full(graph.n, NULL)) != NULL)
-    gathers = np.flatnonzero((graph.kind == Kind.ARRIVE) & graph.ops("all_gather"))
+    gathers = np.flatnonzero((graph.kind == Kind.ARRIVE) & are(graph, "all_gather"))
     for rank in np.unique(graph.rank[transfer]).tolist():
         at = np.flatnonzero(graph.rank[transfer] == rank)
         kernel = _by_start(graph, found[graph.rank[found] == rank])
@@ -158,24 +170,27 @@ def _by_start(graph: TaskGraph, task: np.ndarray) -> np.ndarray:
 
 
 def pipeline_order(graph: TaskGraph) -> str:
-    """Whether a pipeline of recorded operations runs all forwards first, or 1F1B; "": neither.
+    """Whether a pipeline of recorded operations runs all forwards first, or 1F1B; "": no pipeline.
 
-    Told by the first rank that sends: how many of its forwards precede its first backward.
+    Told by the rank that begins its backwards soonest (in 1F1B the last stage, after one forward).
     """
-    sends = np.flatnonzero((graph.kind == Kind.TRANSFER) & graph.ops("send", "recv"))
-    if not len(sends):
+    if not ((graph.kind == Kind.TRANSFER) & are(graph, "send", "recv")).any():
         return ""
     names = [name.lower() for name in graph.op_names]
     ways = []
     for way in ("forward", "backward"):
         codes = [i for i, name in enumerate(names) if name.startswith(way) and "compute" in name]
-        work = np.isin(graph.op, codes) & (graph.kind == Kind.COMPUTE)
-        ways.append(np.flatnonzero(work & (graph.rank == graph.rank[sends[0]])))
+        ways.append(np.flatnonzero(np.isin(graph.op, codes) & (graph.kind == Kind.COMPUTE)))
     forward, backward = ways
-    if not len(backward):
+    if not len(forward) or not len(backward):
         return "forward and backward passes are not told apart by name"
-    step = graph.step[backward[0]]
-    first = graph.start_ns[backward[graph.step[backward] == step]].min()
-    mine = forward[graph.step[forward] == step]
-    before = int((graph.start_ns[mine] < first).sum())
-    return "all forwards run first" if before == len(mine) > 1 else "it runs 1F1B"
+    step = graph.step[backward].min()
+    forward, backward = (w[graph.step[w] == step] for w in ways)
+    first = np.full(int(graph.rank.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, graph.rank[backward], graph.start_ns[backward])
+    early = graph.start_ns[forward] < first[graph.rank[forward]]
+    all_of_it = np.bincount(graph.rank[forward])
+    before = np.bincount(graph.rank[forward], early)
+    some = all_of_it > 1
+    first_of_all = some.any() and (before[some] == all_of_it[some]).all()
+    return "all forwards run first" if first_of_all else "it runs 1F1B"

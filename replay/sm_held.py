@@ -118,8 +118,8 @@ def _copied(job, rows, was):
     small = ~adds & (rows["bytes"].to_numpy() < sm_need.COPY_ENGINE_BYTES)
     if small.any():
         warned.append(
-            f"{int(small.sum())} collectives are under 256 MiB: copy engines come near link speed "
-            "with pieces of about that size only, and their times are left as measured"
+            f"{int(small.sum())} collectives are under 256 MiB (or of no known size): copy engines "
+            "come near link speed with such pieces only, and their times are left as measured"
         )
     return job.note(warnings=tuple(warned)), np.where(adds, was, 0.0), np.ones(len(rows))
 

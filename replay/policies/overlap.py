@@ -51,12 +51,7 @@ def apply(
     before = job.graph
     place = np.arange(before.n)
     job = job.note(assumptions=_pipelines(job))
-    chosen = dim or _outside_layers(job, op, comm)
-    job, rows = transfers.chosen(job, op=op, dim=chosen or (), comm=comm, sized=False)
-    if chosen is None or not len(rows):
-        said = (NONE_CHOSEN,) if chosen is None else ()
-        rows = rows.head(0)
-        job = job.note(warnings=said)
+    job, rows = _chosen(job, op, dim, comm, NONE_CHOSEN)
     if chunk and len(rows):
         job, place = _in_buckets(job, rows, chunk, backward)
     if free and len(rows):
@@ -72,6 +67,7 @@ NOTHING = (
     "overlap: the chosen collectives hold up only what needs them, and none can begin earlier in "
     "buckets: nothing changes"
 )
+NO_GATHERS = "overlap: no all_gathers outside of layers that could begin earlier"
 NONE_CHOSEN = (
     "overlap: no reductions outside of layers (tp, cp, ep, pp, whose results the next layer needs "
     "at once): nothing is made asynchronous"
@@ -101,19 +97,34 @@ def _checked(op, dim, chunk, backward, depth, slowdown) -> None:
         )
 
 
-def _outside_layers(job: ReplayJob, op, comm) -> tuple[str, ...] | None:
-    """Dimensions of the chosen that are not within layers; None where there are none."""
-    rows = transfers.described(job).filter(pl.col("op").is_in(list(op)))
-    if comm:
-        rows = rows.filter(pl.col("comm").is_in(list(comm)))
-    never = set(WITHIN_LAYERS) if not set(op) <= set(SENDS) else set()
-    have = sorted(set(rows["dim"]) - never)
-    return tuple(have) or None
+def _chosen(job: ReplayJob, op, dim, comm, none: str) -> tuple[ReplayJob, pl.DataFrame]:
+    """`transfers.chosen`, by default outside of layers; `none` is said where all are within."""
+    rows = transfers.described(job)
+    # A pair has the operation of either of its ends.
+    wanted = (*op, "recv") if set(op) & set(SENDS) else op
+    names = [o for o in rows["op"].unique() if asynchronous.is_of(o, *wanted)]
+    if not dim and names:
+        rows = rows.filter(pl.col("op").is_in(names))
+        if comm:
+            rows = rows.filter(pl.col("comm").is_in(list(comm)))
+        pairs = {o for o in names if asynchronous.is_of(o, *SENDS, "recv")}
+        free = rows.filter(~pl.col("dim").is_in(WITHIN_LAYERS) | pl.col("op").is_in(pairs))
+        if len(rows) and not len(free):
+            return job.note(warnings=(none,)), free
+        dim = tuple(sorted(set(free["dim"])))
+    job, found = transfers.chosen(job, op=names or op, dim=dim, comm=comm, sized=False)
+    return job, found
 
 
 def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float):
-    sized = rows.filter(pl.col("op").is_in(REDUCTIONS) & (pl.col("bytes") > chunk))
-    if len(sized) == 0:
+    names = [o for o in rows["op"].unique() if asynchronous.is_of(o, *REDUCTIONS)]
+    reductions = rows.filter(pl.col("op").is_in(names))
+    bare = int((reductions["bytes"] <= 0).sum())
+    if bare:
+        said = f"{bare} of {len(reductions)} reductions have no size: they stay whole"
+        job = job.note(warnings=(said,))
+    sized = reductions.filter(pl.col("bytes") > chunk)
+    if not len(sized):
         return job, np.arange(job.graph.n)
     count = np.minimum(-(-sized["bytes"].to_numpy() // chunk), bucketed.MOST)
     counts = dict(zip(sized["collective"].to_list(), count.tolist(), strict=True))
@@ -147,12 +158,11 @@ def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float)
 def _freed(job: ReplayJob, rows: pl.DataFrame, place: np.ndarray, until) -> ReplayJob:
     codes = rows["collective"].to_numpy()
     graph = job.graph
-    sends = rows.filter(pl.col("op").is_in(SENDS))["collective"].to_numpy()
-    wanted = (graph.kind == Kind.TRANSFER) & np.isin(graph.collective, codes)
     # Of a pair only the sender has no use for what has moved.
-    wanted &= ~np.isin(graph.collective, sends) | graph.ops(*SENDS)
+    sends, received = asynchronous.are(graph, *SENDS), asynchronous.are(graph, "recv")
+    wanted = (graph.kind == Kind.TRANSFER) & np.isin(graph.collective, codes) & ~received
     transfer = np.flatnonzero(wanted)
-    sent = graph.ops(*SENDS)[transfer]
+    sent = sends[transfer]
     found = asynchronous.freed(graph, transfer[~sent], until)
     job = replace(job, graph=found.graph)
     said, warned = [], []
@@ -175,10 +185,7 @@ def _freed(job: ReplayJob, rows: pl.DataFrame, place: np.ndarray, until) -> Repl
 
 
 def _ahead(job: ReplayJob, depth: int, dim, comm) -> ReplayJob:
-    dims = dim or _outside_layers(job, ("all_gather",), comm)
-    if dims is None:
-        return job.note(warnings=("overlap: no all_gathers that could begin earlier",))
-    job, rows = transfers.chosen(job, op=("all_gather",), dim=dims, comm=comm, sized=False)
+    job, rows = _chosen(job, ("all_gather",), dim, comm, NO_GATHERS)
     if not len(rows):
         return job
     arrive, transfer = participations(job.graph)

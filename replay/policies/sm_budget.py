@@ -52,7 +52,9 @@ def apply(
     """The job with other SMs for communication."""
     total, said = kernel_facts.sms(job)
     _checked(sms, recorded, experts, topk, total, said)
-    job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
+    # What one SM moves must be held against bytes; what SMs did, or copy engines do, need not.
+    sized = engine in ("sm", "tma")
+    job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm, sized=sized)
     if not len(rows):
         return job
     rows = rows.with_columns(

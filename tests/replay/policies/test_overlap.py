@@ -254,3 +254,10 @@ def test_never_under_the_floors(job, spec):
 @given(jobs(), st.sampled_from(["until=step", "depth=1", "depth=3,until=step"]))
 def test_waits_that_go_never_lengthen_a_step(job, spec):
     assert estimate(job, f"overlap:chunk=0,slowdown=1,{spec}")["gain_pct"] >= 0
+
+
+def test_recorded_operations_are_known_by_their_ends():
+    assert asynchronous.is_of("grads-reduce-scatter", "reduce_scatter", "all_reduce")
+    assert asynchronous.is_of("forward-send", "send")
+    assert asynchronous.is_of("all_reduce", "all_reduce")
+    assert not asynchronous.is_of("resend", "send")
