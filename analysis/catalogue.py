@@ -35,16 +35,13 @@ def policies(name: str | None = None) -> list[dict[str, Any]]:
     """One row a policy: name, summary, source, assumptions, and params with their units.
 
     Also `stage`, the `order` of that stage among `stages` (policies apply by it), `needs` of the
-    trace, `valid` (where it holds) and `checked` (what tests hold it to). By stage, then name; with
-    a name, that one alone. Raises UnknownPolicy for one that the catalogue does not hold.
+    trace, `valid` (where it holds) and `checked` (what tests hold it to). With a name, that one
+    alone. Raises UnknownPolicy for one that the catalogue does not hold.
     """
     from ..replay.policies import REGISTRY, policy
     from ..replay.policy import Stage
 
-    if name is not None:
-        chosen = [policy(name)]
-    else:
-        chosen = sorted(REGISTRY.values(), key=lambda p: (p.stage, p.name))
+    chosen = [policy(name)] if name is not None else [REGISTRY[k] for k in sorted(REGISTRY)]
     return [
         {
             "name": p.name,

@@ -181,6 +181,7 @@ def policy_words(policy: Mapping[str, Any]) -> str:
 def show_policies(out: Console, rows: Sequence[Mapping[str, Any]], detail: bool) -> None:
     """`retime policies`: a line each in the order in which they apply, or everything about one."""
     if not detail:
+        rows = sorted(rows, key=lambda p: (p["order"], p["name"]))
         show_terms(out, [(p["name"], p["stage"], p["summary"]) for p in rows], indent="")
         out.print("retime policies NAME has the parameters; several policies at once apply in the "
                   "order of their stages", style="dim")  # fmt: skip

@@ -126,7 +126,7 @@ def _with_tasks(draft: Draft, act: Activities, part: Participations) -> Activiti
         end_ns=act.end_ns[plain],
         dur_ns=act.end_ns[plain] - act.start_ns[plain],
         event_id=ints(frame["event_id"], -1),
-        shape=dense(frame, pl.col("grid_blocks", "block_threads").fill_null(-1)),
+        shape=_shapes(frame),
     )
     if is_comm.any():
         draft.warnings.append(
@@ -134,6 +134,14 @@ def _with_tasks(draft: Draft, act: Activities, part: Participations) -> Activiti
             "tasks of their rank, joined with nobody"
         )
     return replace(act, begin=begin, finish=finish)
+
+
+def _shapes(frame: pl.DataFrame) -> np.ndarray:
+    """A code of each kernel's grid and block size; -1 where the frame has neither."""
+    columns = ("grid_blocks", "block_threads")
+    if not set(columns) <= set(frame.columns):
+        return np.full(len(frame), -1)
+    return dense(frame, pl.col(columns).fill_null(-1))
 
 
 def joins(draft: Draft, part: Participations) -> None:

@@ -140,7 +140,11 @@ def replay(
 
 
 def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
-    """The unchanged replay of all steps, or of one. Raises UsageError for a step it has not."""
+    """The unchanged replay of all steps, or of one. Raises UsageError for a step it has not.
+
+    A job without a fabric has that of its topology, if that says enough (`load.with_fabric`).
+    """
+    job = with_fabric(job)
     graph = job.graph
     start, end = engine.replay(graph)
     steps, replayed = timing.step_times(graph, start, end)
@@ -159,8 +163,15 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
     return Baseline(job, steps, measured, replayed, spent, path, start, end, seen, beside, step)
 
 
-def timelines(base: Baseline, scenario: Sequence[Chosen]) -> Timelines:
-    """The job before and after the policies of a scenario, in the order of their stages."""
+def timelines(
+    base: Baseline, scenario: Sequence[Chosen], steps: Sequence[int] | None = None
+) -> Timelines:
+    """The job before and after the policies of a scenario, in the order of their stages.
+
+    With `steps` (default: the one that `base` looks at, if any) tasks outside of them keep their
+    own times: these steps begin when they did. `after` has what the policies say, not what was
+    said of the job before. Raises what a policy raises.
+    """
     job = changed(base.job, assumptions=(), warnings=())
     for policy, values in scenarios.ordered(scenario):
         before = job.assumptions
@@ -168,8 +179,10 @@ def timelines(base: Baseline, scenario: Sequence[Chosen]) -> Timelines:
         if job.assumptions == before:
             # One that does not say what this use of it assumes assumes all that it may.
             job = job.note(assumptions=policy.assumptions)
-    if base.only is not None:
-        job = changed(job, graph=_within(base.job.graph, job.graph, base.only))
+    if steps is None and base.only is not None:
+        steps = (base.only,)
+    if steps is not None:
+        job = changed(job, graph=_within(base.job.graph, job.graph, steps))
     job, start, end = settle.settled(base.contention, base.job.graph, job)
     return Timelines(base.job, base.start_ns, base.end_ns, job, start, end)
 
@@ -241,8 +254,8 @@ def _floors(
     return told, found.highest_ns
 
 
-def _within(was: TaskGraph, now: TaskGraph, step: int) -> TaskGraph:
-    """The changed graph with all tasks outside a step as they were.
+def _within(was: TaskGraph, now: TaskGraph, steps: Sequence[int]) -> TaskGraph:
+    """The changed graph with all tasks outside these steps as they were.
 
     What a policy saves in the steps before would begin this one earlier, and what it saves here
     end it earlier: their difference is not what it does to this step. A graph of other tasks is
@@ -250,7 +263,9 @@ def _within(was: TaskGraph, now: TaskGraph, step: int) -> TaskGraph:
     """
     if now.n != was.n or not np.array_equal(now.pred, was.pred):
         return now
-    here = timing.within(was, step)
+    here = np.zeros(was.n, bool)
+    for step in steps:
+        here |= timing.within(was, step)
     return now.with_(
         gap_ns=np.where(here, now.gap_ns, was.gap_ns), dur_ns=np.where(here, now.dur_ns, was.dur_ns)
     )

@@ -252,9 +252,8 @@ def test_replay(retime, warehouse: Path) -> None:
         assert 0 < highest <= {**result, **entry}[step]
     assert "calibration" not in result
     found = retime("replay", *args, "--calibration", "--strict", "--fabric", "h100", "--json").json
-    assert {"comm", "op", "alpha_ns", "bandwidth_bytes_per_s", "tau_ns"} <= set(
-        found["calibration"][0]
-    )
+    # Two of eight ranks: no collective was seen on all of its ranks.
+    assert found["calibration"] == []
     assert "450 GB/s (fabric h100)" in found["floors"]["link"]
 
 
