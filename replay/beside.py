@@ -15,9 +15,16 @@ DAMPED_FROM = 2
 """As `settle` has them."""
 
 
-def recorded(graph: TaskGraph) -> Beside | None:
-    """What communication cost computation in the unchanged replay of a recorded graph."""
-    return sm_contention.recorded(graph, *engine.replay(graph))
+def recorded(graph: TaskGraph, slowdown: float | None = None) -> Beside | None:
+    """What communication cost computation in the unchanged replay of a recorded graph.
+
+    `slowdown` takes the place of the fitted one.
+    """
+    start, end = engine.replay(graph)
+    found = sm_contention.recorded(graph, start, end)
+    if found is None or slowdown is None:
+        return found
+    return sm_contention.stated(found, graph, start, end, slowdown)
 
 
 def settled(

@@ -53,7 +53,8 @@ def settled(
     """The job with durations that fit what runs beside what, and its replay: starts and ends.
 
     `facts["compute_slowdown"]`, where a policy put it there, is how much slower computation runs
-    beside communication under it. A graph of other tasks is replayed as it is. Where ROUNDS do not
+    beside communication under it; `facts["stated_slowdown"]` takes the place of the fitted one for
+    what comes to run beside it. A graph of other tasks is replayed as it is. Where ROUNDS do not
     suffice a warning says by how much ends still moved.
     """
     graph = job.graph
@@ -62,6 +63,10 @@ def settled(
         return job, start, end
     if graph.n != base.n:
         return job, start, end
+    given = job.facts.get("stated_slowdown")
+    if given is not None and was.beside is not None:
+        unchanged = engine.replay(base)
+        was = was._replace(beside=sm_contention.stated(was.beside, base, *unchanged, given))
     beside, links = was.beside, was.links
     slowdown = job.facts.get("compute_slowdown")
     policy_ns = graph.dur_ns

@@ -67,11 +67,25 @@ def recorded(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> Beside | N
     )
     beside = np.empty(len(task), np.int64)
     _overlap(*_args(made, start, end), end[task], beside)
-    slowdown, words = fitted(graph, task, beside)
-    took = graph.dur_ns[task].astype(np.float64)
-    work = took - (1 - 1 / slowdown) * beside
+    return _taken(made, graph, start, end, beside, *fitted(graph, task, beside))
+
+
+def stated(
+    was: Beside, graph: TaskGraph, start: np.ndarray, end: np.ndarray, slowdown: float
+) -> Beside:
+    """`recorded` with another slow-down than was fitted: what ran beside communication keeps its
+    time, and what comes to run beside it is slowed by this."""
+    beside = np.empty(len(was.task), np.int64)
+    _overlap(*_args(was, start, end), end[was.task], beside)
+    words = f"computation beside communication runs {slowdown:.3g} times as long (given)"
+    return _taken(was, graph, start, end, beside, slowdown, words)
+
+
+def _taken(made: Beside, graph, start, end, beside_ns, slowdown: float, words: str) -> Beside:
+    took = graph.dur_ns[made.task].astype(np.float64)
+    work = took - (1 - 1 / slowdown) * beside_ns
     made = made._replace(slowdown=slowdown, words=words, work_ns=work)
-    return made._replace(factor=factors(made, start, end, np.ones(len(task))))
+    return made._replace(factor=factors(made, start, end, np.ones(len(work))))
 
 
 def fitted(graph: TaskGraph, task: np.ndarray, beside_ns: np.ndarray) -> tuple[float, str]:

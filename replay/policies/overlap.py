@@ -202,10 +202,11 @@ def _slowed(job: ReplayJob, place: np.ndarray, slowdown: float) -> ReplayJob:
     """With what computation loses beside communication; a graph of the same tasks settles later."""
     measured = job.facts.get("measured", job.graph)
     if slowdown:
-        job = replace(job, facts={**job.facts, "compute_slowdown": slowdown})
+        job = replace(job, facts={**job.facts, "stated_slowdown": slowdown})
     if job.graph.n == measured.n:
         return job
-    was = beside.recorded(measured) if len(place) == measured.n else None
+    given = slowdown or None
+    was = beside.recorded(measured, given) if len(place) == measured.n else None
     if was is None:
         return job.note(
             assumptions=("computation runs as fast beside communication as it was recorded",)
@@ -249,7 +250,7 @@ POLICY = Policy(
         Param("chunk", size_bytes, 25 << 20, "bytes", "of a bucket; 0: reductions stay whole"),
         Param("backward", float, bucketed.BACKWARD, "", "part of a step's work that is backward"),
         Param("depth", int, 0, "gathers", "all_gathers begin so many gathers earlier"),
-        Param("slowdown", float, 0.0, "x", "of work beside communication; 0: fitted, or 1.19"),
+        Param("slowdown", float, 0.0, "x", "of what comes to run beside it; 0: fitted, or 1.19"),
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

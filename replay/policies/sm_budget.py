@@ -122,7 +122,8 @@ def _computed(job: ReplayJob, found: sm_share.Pairs, back: sm_share.Back, n: int
     ratio, at = back.ratio, found.was.task
     if job.graph.n == n:
         # The replay slows computation by what runs beside it: that part is left to it.
-        was = job.facts.get("compute_slowdown") or found.was.slowdown
+        given = job.facts.get("compute_slowdown") or job.facts.get("stated_slowdown")
+        was = given or found.was.slowdown
         now = min(max(1.0, was * back.slowdown[1] / back.slowdown[0]), sm_contention.MOST)
         even = np.ones(len(at))
         times = [

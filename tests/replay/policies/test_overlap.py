@@ -161,6 +161,23 @@ def test_slowdown_of_what_now_runs_beside(tables):
     assert found["step_ns"] == pytest.approx(2_300_000, abs=5_000)
 
 
+@pytest.mark.parametrize("spec", ["chunk=0", "chunk=500", "chunk=0,until=step"])
+def test_what_ran_beside_communication_keeps_its_time(tables, spec):
+    # `under` ran beside the reduction as recorded: a slow-down that is given is for what moves.
+    for rank in range(2):
+        tables.kernel(rank, "gemm", 0, MS, step=0)
+        tables.part(rank, "all_reduce", MS, 2 * MS, instance=1, step=0)
+        tables.kernel(rank, "under", MS, 1.5 * MS, step=0)
+        tables.kernel(rank, "next", 2 * MS, 3 * MS, step=0)
+        tables.kernel(rank, "adam", 3 * MS, 3.1 * MS, step=0)
+    job = built(tables, 3.1 * MS)
+    base = run.baseline(job)
+    (tries,) = run.plan([f"overlap:slowdown=1,{spec}"])
+    after = run.timelines(base, tries).after.graph
+    under = [after.op_names[o] == "under" for o in after.op]
+    assert after.dur_ns[under].tolist() == [500_000] * 2
+
+
 def gathers(tables):
     """Gather 100 us, compute 200 us on it, three times over: 900 us."""
     for rank in range(2):
