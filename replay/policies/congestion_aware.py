@@ -61,17 +61,16 @@ def apply(
 
     def price(group: by_group.Group) -> np.ndarray | None:
         ranks = np.asarray(group.rows["ranks"][0].to_list(), np.int64)
-        rate = group.link.bandwidth_bytes_per_s
-        free = np.full((group.n, group.n), rate)
+        kept = np.ones((group.n, group.n))
         at = {int(r): i for i, r in enumerate(ranks)}
         for a, b in pairs:
             if a in at and b in at:
-                free[at[a], at[b]] = free[at[b], at[a]] = rate * (1 - load)
+                kept[at[a], at[b]] = kept[at[b], at[a]] = 1 - load
         if loaded:
-            free = np.minimum(free, rate * _kept(fabric, gpu[ranks]))
-        if free.min() >= rate:
+            kept = np.minimum(kept, _kept(fabric, gpu[ranks]))
+        if kept.min() >= 1:
             return None
-        made = _candidates(group, free, spare)
+        made = _candidates(group, kept, spare)
         if made is None:
             return None
         before = made["as it was"]
@@ -115,9 +114,12 @@ def _kept(fabric, gpu: np.ndarray) -> np.ndarray:
 
 
 def _candidates(
-    group: by_group.Group, free: np.ndarray, spare: float | None
+    group: by_group.Group, kept: np.ndarray, spare: float | None
 ) -> dict[str, np.ndarray] | None:
-    """Times (ns, float64 [k]) of the ways to do the group's collectives; None: it meets no load."""
+    """Times (ns, float64 [k]) of the ways to do the group's collectives; None: it meets no load.
+
+    `kept` float64 [n, n] is the share that the load leaves of each pair's path.
+    """
     size, alpha, n = group.size_bytes, group.link.alpha_ns, group.n
 
     def by(algo: str, rate: float) -> np.ndarray:
@@ -125,12 +127,16 @@ def _candidates(
         return messages * alpha + volume * size * 1e9 / rate
 
     own = np.arange(n)
-    other = best_ring(free)
+    other = best_ring(kept)
     ring = group.algo == "ring"
     edges = ring_edges(own) if ring else _used(group.algo, own)
-    was = slowest(free, edges, both=not ring)
-    if was >= free.max():
+    share = slowest(kept, edges, both=not ring)
+    if share >= kept.max():
         return None
+    # A link that was fitted, or is of the fabric with its background, has the load in it already.
+    under_load = group.link.source in ("fitted", "fabric")
+    free = kept * group.link.bandwidth_bytes_per_s / (share if under_load else 1.0)
+    was = slowest(free, edges, both=not ring)
     out = {"as it was": by(group.algo, was)}
     if ring:
         out["ring in another order"] = by("ring", slowest(free, ring_edges(other)))

@@ -65,6 +65,15 @@ def test_a_job_with_a_loaded_link(rings):
     assert any("ring in another order" in a for a in after.assumptions)
 
 
+def test_what_was_measured_had_the_load_in_it(rings):
+    # 25 GB/s is what is left of 50 under the load: away from it bytes take half, messages the same.
+    size = 4_000_000
+    job = rings.job(n=4, hosts=4, alpha_ns=40e3, bandwidth=25e9, sizes=(size // 100, size))
+    assert rings.took_us(job, size) == pytest.approx(6 * 40 + 6e6 / 25e3, rel=1e-3)
+    after = rings.under(job, "congestion-aware:between=1-2,load=0.5")
+    assert rings.took_us(after, size) == pytest.approx(6 * 40 + 6e6 / 50e3, rel=1e-2)
+
+
 def test_without_load_nothing_changes(rings):
     job = rings.job(n=4, hosts=4)
     # 0-2 is no edge of the ring.
