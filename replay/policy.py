@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -12,6 +13,7 @@ import polars as pl
 from ..ingest.errors import UsageError
 from ..ingest.schema import TABLES
 from .graph import TaskGraph
+from .quantities import bandwidth_bytes_per_s, size_bytes, time_ns
 
 
 @dataclass(frozen=True)
@@ -130,11 +132,47 @@ def _value(policy: str, param: Param, given: Mapping[str, Any]) -> Any:
         try:
             value = (boolean if param.type is bool else param.type)(value)
         except ValueError as e:
-            raise BadParam(f"policy {policy}: {param.name}={value!r}: {e}") from e
+            raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {e}") from e
+    if isinstance(value, list):
+        value = tuple(value)
     if param.choices and value not in param.choices:
         choices = ", ".join(map(str, param.choices))
-        raise BadParam(f"policy {policy}: {param.name}={value!r}, expected one of {choices}")
+        raise BadParam(f"policy {policy}: {param.name}={_shown(value)}, expected one of {choices}")
+    why = _no_value(param, value)
+    if why:
+        raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {why}")
     return value
+
+
+def _no_value(param: Param, value: Any) -> str:
+    """Why a parameter cannot have a value, whatever its policy; empty where it can."""
+    if value is None:
+        return "" if param.default is None else "expected a value"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return "expected a finite number"
+        if abs(value) > (MOST_INT if param.type is int else MOST):
+            return "beyond anything that is counted or measured"
+        whole = param.type is not int or value == int(value)
+        return "" if whole else "expected a whole number"
+    if param.type in _NUMBERS:
+        return "expected a number"
+    if param.type in (words, integers) and not isinstance(value, list | tuple):
+        return "expected a list"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+MOST_INT = 1 << 40
+"""Of any count: loops and arrays of a policy's models are as long as what they count."""
+
+MOST = 1e30
+"""Of any number (a bandwidth that is not to matter): products of a few of them stay finite."""
 
 
 def boolean(text: str) -> bool:
@@ -172,3 +210,6 @@ def integers(text: str) -> tuple[int, ...]:
 def words(text: str) -> tuple[str, ...]:
     """`a+b` -> ("a", "b")."""
     return tuple(w for w in text.split("+") if w)
+
+
+_NUMBERS = (int, float, time_ns, size_bytes, bandwidth_bytes_per_s)

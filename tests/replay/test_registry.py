@@ -63,6 +63,11 @@ def test_parameters_from_python():
     assert (values["algo"], values["alpha"]) == ("ring", 5.0)
 
 
+def test_lists_from_python_are_as_typed_ones():
+    _, values = policies.resolve(("align-arrivals", {"ranks": [0, 1], "op": ["all_reduce"]}))
+    assert (values["ranks"], values["op"]) == ((0, 1), ("all_reduce",))
+
+
 @pytest.mark.parametrize(
     ("spec", "error", "says"),
     [
@@ -77,6 +82,15 @@ def test_parameters_from_python():
         ("align-arrivals:factor=much", BadParam, "factor='much'"),
         (("algorithm", "tree"), BadParam, "parameters are a mapping"),
         (7, BadParam, "a policy is a name"),
+        ("align-arrivals:factor=inf", BadParam, "factor=inf: expected a finite number"),
+        (("datapath", {"alpha": float("nan")}), BadParam, "alpha=nan: expected a finite number"),
+        ("optical:switches=9223372036854775807", BadParam, "beyond anything that is counted"),
+        ("datapath:beta=1e308", BadParam, "beyond anything that is counted"),
+        (("batch-a2a", {"batches": 2.5}), BadParam, "batches=2.5: expected a whole number"),
+        (("batch-a2a", {"batches": None}), BadParam, "batches=None: expected a value"),
+        (("checkpoint", {"save": {}}), BadParam, "save={}: expected a number"),
+        (("align-arrivals", {"ranks": {}}), BadParam, "ranks={}: expected a list"),
+        ("parallelism:best=" + "x" * 10**5, BadParam, "best='xxxxx"),
     ],
 )
 def test_what_is_wrong_gets_one_sentence(spec, error, says):
@@ -84,4 +98,5 @@ def test_what_is_wrong_gets_one_sentence(spec, error, says):
         policies.resolve(spec)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
     assert caught.value.exit_code == 2
