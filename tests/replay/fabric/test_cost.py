@@ -112,6 +112,18 @@ def test_an_uneven_matrix_takes_its_busiest_port():
     assert (bound, link) == (pytest.approx(6e6), "scale_up_tx gpu 0")
 
 
+def test_large_uneven_exchanges_merge_ends_and_err_little(monkeypatch):
+    n = 48
+    demand = np.random.default_rng(5).lognormal(14, 1, (n, n))
+    args = (named.preset("h100", n), "all_to_all", "direct", range(n), demand)
+    monkeypatch.setattr(cost, "EXACT_FLOWS", n * n)
+    exact = cost.collective_time_ns(*args)
+    cost.forget()
+    monkeypatch.setattr(cost, "EXACT_FLOWS", 1000)
+    merged = cost.collective_time_ns(*args)
+    assert exact <= merged <= exact * (1 + 2 * cost.RESOLUTION)
+
+
 def test_message_rate_is_a_floor():
     # 1000 messages of 1 KB over a NIC that starts 1e6 a second: 1 ms, not 20 us.
     nic = LinkClass("nic", 50e9, messages_per_s=1e6)
