@@ -201,7 +201,8 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
     scenario = scenarios.ordered(scenario)
     _, _, _, job, start, end = timelines(base, scenario)
     at, times = timing.step_times(job.graph, start, end)
-    times = times[np.isin(at, base.steps)]
+    # What is not of a step (saves, failures) makes each of them longer by its share.
+    times = times[np.isin(at, base.steps)] * job.facts.get("time_factor", 1.0)
     measured = float(base.measured_ns.mean())
     was = float(base.replayed_ns.mean())
     floors, highest = _floors(base, job, start, float(times.mean()))

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest.errors import UsageError
+from retime.replay import run
 from retime.replay.checkpointing import best_interval, overhead, save_time_s
+from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
 
 
@@ -57,6 +59,17 @@ def test_steps_carry_their_share(rings):
     assert same.facts["time_factor"] == 1
     gain = rings.under(job, "checkpoint:now=600s")
     assert gain.facts["time_factor"] < 1
+
+
+def test_an_estimate_carries_it(rings):
+    job = rings.job()
+    base = run.baseline(job)
+    made, same = (
+        run.estimate(base, (resolve(s),)) for s in ("checkpoint", "checkpoint:now=600s,every=600s")
+    )
+    assert made["step_ns"] == pytest.approx(1.1332 * base.measured_ns.mean(), rel=1e-4)
+    assert made["gain_pct"] == pytest.approx(-13.32, abs=0.01)
+    assert same["step_ns"] == round(base.measured_ns.mean())
 
 
 @pytest.mark.parametrize("spec", ["save=0s", "mtbf=0s", "now=0s", "every=0s"])
