@@ -151,7 +151,7 @@ def test_hosts_that_nobody_knows(rings):
     ("spec", "said"),
     [
         ("factor=0", "above 0"),
-        ("factor=inf", "above 0"),
+        ("factor=inf", "finite number"),
         ("domain=-1", "0 for as it is"),
         ("link=leaf", "--fabric names others"),
         ("domain=6", "hosts have 4 GPUs"),
