@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import by_group, staging, transfers
+from .. import by_group, link_sources, staging, transfers
 from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, size_bytes
@@ -56,6 +56,10 @@ def apply(
     far = np.inf if numa is None else numa
     host = staging.Host(pcie, duplex, dram, far, remote, chunk)
     places = Places.of(job)
+    alpha, rate, peer_words = None, None, ""
+    if medium == "p2p":
+        # What was recorded went through host memory: a fit of it is of that.
+        alpha, rate, peer_words = link_sources.machine(job, "intra host")
     spread = 0
 
     def price(group: by_group.Group) -> np.ndarray | None:
@@ -64,7 +68,7 @@ def apply(
             spread += len(group.rows)
             return None
         new, old = (
-            group.time_ns()
+            group.time_ns(alpha, rate)
             if way == "p2p"
             else staging.time_ns(
                 staging.moved(group.op, group.n, group.size_bytes, readers, shared=way == "shared"),
@@ -82,6 +86,8 @@ def apply(
             f"{spread} collectives are on several hosts, without a memory in common: as measured",
         )
     notes = (f"{recorded} to {medium}, PCIe at {pcie * duplex / 1e9:.3g} GB/s each way",)
+    if peer_words:
+        notes += (f"GPU to GPU: {peer_words}",)
     if readers > 1:
         notes += (
             f"{readers} ranks take the same bytes: where PCIe is the bound both ways together, a "

@@ -54,6 +54,18 @@ def test_the_same_way_changes_nothing(rings):
     assert np.array_equal(after.graph.dur_ns, job.graph.dur_ns)
 
 
+def test_peer_to_peer_instead_of_copies_is_of_the_devices_links(rings):
+    # 70 MiB through host memory at 25.6 GB/s, by copies: no fit of it says what NVLink does.
+    size = 80 << 20
+    job = rings.job(op="all_to_all", algo="pairwise", hosts=1, alpha_ns=0.0, bandwidth=25.6e9,
+                    sizes=(8 << 20, size))  # fmt: skip
+    after = rings.under(job, "host-staged:medium=p2p,recorded=copies,dram=1e15,chunk=1")
+    # H100: 370.8 GB/s and 1 us a message.
+    expected = 70 * (1 << 20) / 370.8e9 * 1e6 + 7
+    assert rings.took_us(after, size) == pytest.approx(expected, rel=1e-3)
+    assert any("370.8" in a or "371" in a for a in after.assumptions)
+
+
 def test_hosts_have_no_memory_in_common(rings):
     job = rings.job(op="all_to_all", algo="pairwise", hosts=2)
     after = rings.under(job, "host-staged")
