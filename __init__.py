@@ -17,10 +17,34 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["Job", "Warehouse", "connect", "demo", "open", "policies", "replay", "tables"]
+__all__ = [
+    "Job",
+    "Warehouse",
+    "connect",
+    "demo",
+    "fabric",
+    "model",
+    "open",
+    "plan",
+    "policies",
+    "replay",
+    "tables",
+]
 
 if TYPE_CHECKING:
-    from .analysis.doors import Job, Warehouse, connect, demo, open, policies, replay, tables
+    from .analysis.doors import (
+        Job,
+        Warehouse,
+        connect,
+        demo,
+        fabric,
+        model,
+        open,
+        plan,
+        policies,
+        replay,
+        tables,
+    )
 
 
 def __getattr__(name: str) -> Any:

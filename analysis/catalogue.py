@@ -34,9 +34,12 @@ def tables(name: str | None = None) -> list[dict[str, Any]]:
 def policies(name: str | None = None) -> list[dict[str, Any]]:
     """One row a policy: name, summary, source, assumptions, and params with their units.
 
-    With a name, that one alone. Raises UnknownPolicy for one that the catalogue does not hold.
+    Also `stage`, the `order` of that stage among `stages` (policies apply by it), `needs` of the
+    trace, `valid` (where it holds) and `checked` (what tests hold it to). With a name, that one
+    alone. Raises UnknownPolicy for one that the catalogue does not hold.
     """
     from ..replay.policies import REGISTRY, policy
+    from ..replay.policy import Stage
 
     chosen = [policy(name)] if name is not None else [REGISTRY[k] for k in sorted(REGISTRY)]
     return [
@@ -44,6 +47,9 @@ def policies(name: str | None = None) -> list[dict[str, Any]]:
             "name": p.name,
             "summary": p.summary,
             "source": p.source,
+            "stage": p.stage.name.lower(),
+            "order": int(p.stage),
+            "stages": len(Stage),
             "params": [
                 {
                     "name": q.name,
@@ -56,6 +62,9 @@ def policies(name: str | None = None) -> list[dict[str, Any]]:
                 for q in p.params
             ],
             "assumptions": list(p.assumptions),
+            "needs": list(p.needs),
+            "valid": p.valid,
+            "checked": p.checked,
         }
         for p in chosen
     ]

@@ -9,7 +9,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import doors, terminal, trust, units
+from . import doors, replay_screen, terminal, trust, units
 from .report import gather, page, save
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def show(out: Console, result: dict[str, Any]) -> None:
         rows = [
             {
                 "what": f"  if {r['words']}",
-                "step": terminal.estimate(r, len(found["steps"])),
+                "step": replay_screen.estimate(r, len(found["steps"])),
                 "gain": units.percent(r["gain_pct"] / 100),
             }
             for r in found["rows"]

@@ -572,29 +572,64 @@ class Job:
 def replay(
     job: Job,
     policies: Sequence[Any] = (),
-    *,
-    sweep: Mapping[str, Sequence[Any]] | None = None,
-    step: int | None = None,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Re-times a job under policies: DESIGN section 5's object, as a dict.
+    """Re-times a job under policies: `replay.run.replay` has the object and the options.
 
     `policies` are names, or names with parameters as on the command line
-    (`"align-arrivals:ranks=3"`); `sweep` gives a parameter several values.
-    Raises UsageError for a policy or a parameter that there is not.
+    (`"align-arrivals:ranks=3"`). Options are `sweep` (a parameter's several values), `step`,
+    `fabric`, `strict` and `calibration`. Raises UsageError for a policy or a parameter that there
+    is not.
     """
     from ..replay.run import replay
 
-    return replay(job.snapshot, policies, sweep=sweep, step=step)
+    return replay(job.snapshot, policies, **options)
+
+
+def model(op: str, ranks: int, **options: Any) -> dict[str, Any]:
+    """What a collective costs by algorithm and size: `analysis.model.model` has the options.
+
+    `retime.model("all_reduce", 8, alpha="0.822us", bandwidth="450GB/s")`. Needs no trace.
+    """
+    from . import model
+
+    return model.model(op, ranks, **options)
+
+
+def plan(name: str | None = None, *, gpus: int, **options: Any) -> dict[str, Any]:
+    """Splits of a model over GPUs, ranked: `analysis.plan.plan` has the options and the fields.
+
+    `retime.plan("gpt3-175b", gpus=512, machine="A100", batch=1536)`. Needs no trace.
+    """
+    from . import plan
+
+    return plan.plan(name, gpus=gpus, **options)
 
 
 def policies(name: str | None = None) -> list[dict[str, Any]]:
-    """The catalogue, or one policy of it: name, summary, source, params, assumptions.
+    """The catalogue, or one policy of it: `catalogue.policies` has the fields.
 
     Raises UsageError for a name that it does not hold, with those near it.
     """
     from . import catalogue
 
     return catalogue.policies(name)
+
+
+def fabric(
+    name: str | os.PathLike[str] | None = None, *, gpus: int | None = None
+) -> list[dict[str, Any]] | dict[str, Any]:
+    """The presets of fabrics; or what one (a preset, a TOML file) amounts to with `gpus` GPUs.
+
+    `analysis.fabric` has the fields. Raises UsageError for a fabric that there is not or cannot be.
+    """
+    from . import fabric
+
+    if name is None:
+        if gpus is not None:
+            raise UsageError("--gpus scales one fabric: name a preset or a file")
+        return fabric.presets()
+    return fabric.facts(name, gpus)
 
 
 def tables(name: str | None = None) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`retime replay` and `retime policies` on a terminal: estimates, and the catalogue behind them."""
+"""Replays and the catalogue of policies on the terminal."""
 
 from __future__ import annotations
 
@@ -6,60 +6,147 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import trust, units
-from .columns import cells, lines
+from .columns import cells, lines, show_table
 from .manual_screen import show_terms
 from .screen import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+FIGURES = {
+    "step": "step",
+    "gain": "gain",
+    "wait": "wait",
+    "transfer": "transfer",
+    "exposed": "exposed",
+}
+FLOORS = {"free": "free comm", "link": "busiest link"}
+
 
 def show_replay(out: Console, result: Mapping[str, Any]) -> None:
-    """`retime replay`: the baseline and its fidelity, then a row a policy, then the small print."""
+    """`retime replay`: the baseline and its fidelity, then a row a policy, then the small print.
+
+    A replay that is too far off says so before anything else.
+    """
+    from ..replay.run import DOUBTFUL
+
     steps = result.get("steps") or []
     n = len(steps) if isinstance(steps, list) else steps
+    said = [*(result.get("warnings") or ())]
+    said += [s for p in result["policies"] for s in p.get("warnings") or ()]
+    doubts = list(dict.fromkeys(s for s in said if s.startswith(DOUBTFUL)))
+    for text in doubts:
+        out.print(f"WARNING: {clean(text)}", style="bold red")
     out.print(
         f"measured {units.time(result['measured_ns'], 4)} a step (mean of {n}), "
         f"{trust.fidelity(result)}"
     )
     if trust.path(result):
         out.print(trust.path(result), style="dim")
-    rows = []
-    for p in result["policies"]:
-        got = p.get("recovered") or {}
-        rows.append(
-            {
-                "policy": policy_words(p),
-                "step": estimate(p, n),
-                "gain": _pct(p.get("gain_pct")),
-                "wait": units.time(got.get("wait_ns")),
-                "transfer": units.time(got.get("transfer_ns")),
-                "exposed": units.time(got.get("exposed_ns")),
-            }
-        )
-    if not rows:
-        for text in result.get("warnings") or ():
-            out.print(f"warning: {clean(text)}", style="yellow")
-        return
-    out.print()
-    titles = {
-        "policy": "policy",
-        "step": "step" if n == 1 else "step (interval)",
-        "gain": "gain",
-        "wait": "wait",
-        "transfer": "transfer",
-        "exposed": "exposed",
-    }
+    if result["policies"]:
+        out.print()
+        _show_estimates(out, result["policies"], n)
+    elif result.get("floors"):
+        out.print(_floors_words(result["floors"]), style="dim")
+    assumed = dict.fromkeys(s for p in result["policies"] for s in p.get("assumptions") or ())
+    for text in assumed:
+        out.print(f"assumes: {clean(text)}", style="dim")
+    for text in dict.fromkeys(s for s in said if s not in doubts):
+        out.print(f"warning: {clean(text)}", style="yellow")
+    if "calibration" in result:
+        out.print()
+        _show_calibration(out, result["calibration"])
+
+
+def _show_estimates(out: Console, policies: Sequence[Mapping[str, Any]], n: int) -> None:
+    """A line a policy where all fits; else its name, its figures and its floors, a line each."""
+    rows = [{"policy": policy_words(p), **_figures(p, n)} for p in policies]
+    titles = {"policy": "policy", **FIGURES, **FLOORS}
+    if n != 1:
+        titles["step"] = "step (interval)"
+    if not any(p.get("floors") for p in policies):
+        titles = {k: v for k, v in titles.items() if k not in FLOORS}
     table = cells(rows, titles)
-    table.numeric = [False, True, True, True, True, True]
-    for line in lines(table, out.width):
-        out.print(line)
+    table.numeric = [False] + [True] * (len(titles) - 1)
+    if sum(table.widths()) + 2 * (len(titles) - 1) <= out.width:
+        for line in lines(table, out.width):
+            out.print(line)
+    else:
+        figures = cells(rows, {k: v for k, v in titles.items() if k in FIGURES})
+        figures.numeric = [True] * len(figures.names)
+        head, *each = lines(figures, out.width - 2)[: len(rows) + 1]
+        out.print(head)
+        for row, line, p in zip(rows, each, policies, strict=True):
+            out.print(row["policy"], style="bold", highlight=False, markup=False)
+            out.print(line)
+            if p.get("floors"):
+                out.print(f"  floors: {row['free']} free comm, {row['link']} busiest link",
+                          style="dim")  # fmt: skip
     out.print("wait, transfer, exposed: time of communication that is saved", style="dim")
-    for title, key in (("assumes", "assumptions"), ("warning", "warnings")):
-        said = dict.fromkeys(s for p in result["policies"] for s in p.get(key) or ())
-        style = "yellow" if key == "warnings" else "dim"
-        for text in said:
-            out.print(f"{title}: {clean(text)}", style=style)
+    if "free" in titles:
+        out.print("free comm, busiest link: floors, no step can be shorter", style="dim")
+    links = dict.fromkeys(p["floors"]["link"] for p in policies if p.get("floors"))
+    for text in (t for t in links if t):
+        out.print(f"busiest link: {clean(text)}", style="dim")
+
+
+def _figures(policy: Mapping[str, Any], n: int) -> dict[str, str]:
+    got, floors = policy.get("recovered") or {}, policy.get("floors") or {}
+    return {
+        "step": estimate(policy, n),
+        "gain": _pct(policy.get("gain_pct")),
+        "wait": units.time(got.get("wait_ns")),
+        "transfer": units.time(got.get("transfer_ns")),
+        "exposed": units.time(got.get("exposed_ns")),
+        "free": units.time(floors.get("free_communication_ns")),
+        "link": units.time(floors.get("busiest_link_ns")),
+    }
+
+
+def _floors_words(floors: Mapping[str, Any]) -> str:
+    link = f" ({clean(floors['link'])})" if floors.get("link") else ""
+    return (
+        f"floors: no step under {units.time(floors['free_communication_ns'])} with communication "
+        f"free, or {units.time(floors['busiest_link_ns'])} at the busiest link{link}"
+    )
+
+
+def _show_calibration(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
+    """A line a communicator, operation and algorithm: alpha, bandwidth, tau and their errors."""
+    out.print("Calibration: T = messages x alpha + bytes / bandwidth, after a wait of tau",
+              style="bold")  # fmt: skip
+    made = [
+        {
+            "what": f"{clean(r['op'])} on {clean(r['comm'])}",
+            "dim": clean(r["dim"]),
+            "ranks": f"{r['n']} {r['level']}" if r["level"] != "unknown" else str(r["n"]),
+            "algo": clean(r["algo"]),
+            "alpha": _with_error(r["alpha_ns"], r["alpha_error_ns"], r["separated"]),
+            "bandwidth": _rate(r),
+            "tau": _with_error(r["tau_ns"], r["tau_spread_ns"], True),
+            "n": str(r["collectives"]),
+            "off": _pct(r["error_pct"]),
+            "caveat": clean(r["caveat"] or ("" if r["separated"] else "alpha assumed")),
+        }
+        for r in rows
+    ]
+    titles = {k: k for k in ("what", "dim", "ranks", "algo", "alpha", "bandwidth", "tau", "n")}
+    titles |= {"off": "90 % within", "caveat": "caveat"}
+    show_table(out, made, titles, empty="no collective has a size and was seen on all its ranks")
+
+
+def _with_error(value: float | None, error: float | None, known: bool) -> str:
+    if value is None:
+        return units.NOTHING
+    return f"{units.time(value)} ± {units.time(error)}" if known else units.time(value)
+
+
+def _rate(row: Mapping[str, Any]) -> str:
+    if row["bandwidth_bytes_per_s"] is None:
+        return units.NOTHING
+    text = f"{row['bandwidth_bytes_per_s'] / 1e9:.3g}"
+    error = f" ± {row['bandwidth_error_bytes_per_s'] / 1e9:.2g}" if row["separated"] else ""
+    return f"{text}{error} GB/s"
 
 
 def estimate(row: Mapping[str, Any], steps: int) -> str:
@@ -93,38 +180,46 @@ def policy_words(policy: Mapping[str, Any]) -> str:
     return clean(("together: " if len(out) > 1 else "") + " + ".join(out))
 
 
-def _pct(value: float | None) -> str:
-    return units.NOTHING if value is None else units.percent(value / 100)
-
-
 def show_policies(out: Console, rows: Sequence[Mapping[str, Any]], detail: bool) -> None:
-    """`retime policies`: a line each, or everything about one."""
+    """`retime policies`: a line each in the order in which they apply, or everything about one."""
     if not detail:
-        show_terms(out, [(p["name"], p["summary"]) for p in rows], indent="")
-        out.print("retime policies NAME has the parameters", style="dim")
+        rows = sorted(rows, key=lambda p: (p["order"], p["name"]))
+        show_terms(out, [(p["name"], p["stage"], p["summary"]) for p in rows], indent="")
+        out.print("retime policies NAME has the parameters; several policies at once apply in the "
+                  "order of their stages", style="dim")  # fmt: skip
         return
     for p in rows:
         out.print(clean(p["name"]), style="bold")
         out.print(clean(p["summary"]))
         out.print(f"Source: {clean(p['source'])}")
+        out.print(f"Stage: {p['stage']} ({p['order']} of {p['stages']} in which policies apply)")
+        for title, key in (("Holds", "valid"), ("Checked against", "checked")):
+            if p[key]:
+                out.print(f"{title}: {clean(p[key])}")
         if p["params"]:
             out.print()
             out.print("Parameters", style="bold")
-            terms = []
-            for q in p["params"]:
-                takes = f" One of {', '.join(map(str, q['choices']))}." if q["choices"] else ""
-                none = q["default"] in (None, (), [], "")
-                default = "" if none else f" Default {joined(q['default'])}."
-                text = f"{q['meaning'].rstrip('.')}.{takes}{default}"
-                terms.append((q["name"], q["type"], q["unit"], text))
-            show_terms(out, terms)
-        if p["assumptions"]:
-            out.print()
-            out.print("Assumes", style="bold")
-            for text in p["assumptions"]:
-                show_terms(out, [("-", text)], style="")
+            show_terms(out, [_term(q) for q in p["params"]])
+        for title, key in (("Needs of the trace", "needs"), ("Assumes", "assumptions")):
+            if p[key]:
+                out.print()
+                out.print(title, style="bold")
+                for text in p[key]:
+                    show_terms(out, [("-", text)], style="")
+
+
+def _term(param: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    takes = f" One of {', '.join(map(str, param['choices']))}." if param["choices"] else ""
+    none = param["default"] in (None, (), [], "")
+    default = "" if none else f" Default {joined(param['default'])}."
+    text = f"{param['meaning'].rstrip('.')}.{takes}{default}"
+    return param["name"], param["type"], param["unit"], text
 
 
 def joined(value: Any) -> str:
     """A parameter's value as it would be typed: several of them joined by +."""
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _pct(value: float | None) -> str:
+    return units.NOTHING if value is None else units.percent(value / 100)

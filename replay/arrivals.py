@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import NamedTuple
 
 import numba
@@ -54,9 +55,9 @@ class Chains:
         arrivals, transfers = participations(graph)
         self._own = np.full(graph.n, -1, np.int64)
         self._own[self.place[transfers]] = self.place[arrivals]
-        # Scratch: -1 between calls, what a walk has met is cleaned again.
-        self._window = np.full(graph.n, -1, np.int64)
-        self._met = np.empty(graph.n, np.int64)
+        # One a thread, as estimates run side by side: -1 between calls, what a walk has met is
+        # cleaned again.
+        self._scratch = threading.local()
 
     def ends(self, dur: np.ndarray, gap: np.ndarray, out: np.ndarray) -> None:
         """A replay under these times: ends into `out`; all int64 [n], in this order."""
@@ -80,14 +81,22 @@ class Chains:
         since[order[1:][same]] = end[arrive[order[:-1][same]]]
         which = np.arange(len(arrive)) if walked is None else np.flatnonzero(walked)
         edges = self.pred_ptr, self.pred, self.rank, self._own
-        n = _walk(*edges, end, arrive, since, which, self._window, self._met)
-        task = self._met[:n].copy()
-        arrival = self._window[task]
-        self._window[task] = -1
+        window, met = self._window_and_met()
+        n = _walk(*edges, end, arrive, since, which, window, met)
+        task = met[:n].copy()
+        arrival = window[task]
+        window[task] = -1
         return Waits(task, arrival)
 
+    def _window_and_met(self) -> tuple[np.ndarray, np.ndarray]:
+        if not hasattr(self._scratch, "window"):
+            n = len(self.order)
+            self._scratch.window = np.full(n, -1, np.int64)
+            self._scratch.met = np.empty(n, np.int64)
+        return self._scratch.window, self._scratch.met
 
-@numba.njit(cache=True)
+
+@numba.njit(cache=True, nogil=True)
 def _walk(pred_ptr, pred, rank, own, end, arrive, since, which, window, met):  # pragma: no cover
     """Writes the arrival of each task that is met to `window`, and the tasks to `met`: how many."""
     n = 0

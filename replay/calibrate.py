@@ -1,62 +1,174 @@
-"""Alpha and bandwidth of each communicator, fitted to what its own collectives took."""
+"""What a job's own collectives say of its links, and where they say nothing, what else does."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from ..ingest.errors import UsageError
-from . import models
+from . import link_sources, models
 from .graph import Kind, TaskGraph
+from .hockney import DEFAULT_ALPHA_NS, SPREAD, Fit, NoFit, fit, usual
+from .places import Places
+from .policy import ReplayJob
+from .steps import participations
 
-DEFAULT_ALPHA_NS = 1_000.0
-"""Assumed where sizes are too alike to tell alpha from bandwidth: a message over NVLink."""
-
-SPREAD = 4
-"""Sizes must differ by this factor for alpha and bandwidth to be told apart."""
-
-FASTEST_BYTES_PER_S = 1e14
-"""No link carries 100 TB/s: a fit beyond it has found no cost of bytes."""
-
-_HUBER = 1.345
-"""In robust standard deviations: 95 % efficient where errors are normal (Huber 1964)."""
-
-
-class NoFit(UsageError):
-    """What the collectives took cannot be told as alpha and bandwidth; says why."""
+__all__ = [
+    "DEFAULT_ALPHA_NS",
+    "SPREAD",
+    "Fit",
+    "Link",
+    "NoFit",
+    "fit",
+    "instances",
+    "link",
+    "table",
+]
 
 
-class Fit(NamedTuple):
-    """Alpha and bandwidth of one operation of one communicator, with standard errors."""
+class Link(NamedTuple):
+    """What a message and a byte cost among the ranks of a communicator."""
 
-    comm: str
-    op: str
-    algo: str
-    n: int
     alpha_ns: float
-    alpha_error_ns: float
     bandwidth_bytes_per_s: float
-    bandwidth_error_bytes_per_s: float
-    instances: int
+    """Of one rank, one direction."""
+    source: str
+    """fitted (to the job's own collectives), curve (of a benchmark of the job), fabric, assumed."""
+    words: str
+    """What it rests on, in one line."""
     min_bytes: int
     max_bytes: int
-    separated: bool
-    """False where one of the two was assumed, because sizes do not tell them apart."""
+    """Sizes that it was calibrated on; 0 and 0 where it was not."""
+    level: str = "unknown"
+    """intra host, inter host or unknown."""
 
-    def words(self) -> str:
-        """The fit in one line."""
-        bandwidth = self.bandwidth_bytes_per_s / 1e9
-        text = (
-            f"{self.op} on {self.comm} ({self.n} ranks, {self.algo}): alpha "
-            f"{self.alpha_ns / 1e3:.3g} us, bandwidth {bandwidth:.3g} GB/s, from "
-            f"{self.instances} collectives of {self.min_bytes} to {self.max_bytes} bytes"
+    def outside(self, size_bytes: Any) -> str:
+        """What to say of sizes outside the calibrated range; empty where all are within it."""
+        size = np.atleast_1d(np.asarray(size_bytes, np.float64))
+        size = size[size > 0]
+        if not self.max_bytes or not len(size):
+            return ""
+        low, high = size.min(), size.max()
+        if low >= self.min_bytes and high <= self.max_bytes:
+            return ""
+        return (
+            f"sizes of {low:.0f} to {high:.0f} bytes are outside what is calibrated "
+            f"({self.min_bytes} to {self.max_bytes} bytes): the estimate is an extrapolation"
         )
-        if not self.separated:
-            return text
-        error = self.bandwidth_error_bytes_per_s / 1e9
-        return f"{text} (standard errors {self.alpha_error_ns / 1e3:.2g} us, {error:.2g} GB/s)"
+
+
+def link(job: ReplayJob, comm: str, op: str) -> Link:
+    """Alpha and bandwidth for an operation on a communicator, from the best that is known.
+
+    Fitted to the job's own participations: of the operation on the communicator, else of another
+    operation on it, else of the operation on communicators of as many ranks at its level (intra
+    host or inter host). Else the line of the job's `cost_curves` of the operation; else the
+    fabric's; else the machine of the device's name (`machines`), which is marked assumed.
+    """
+    fits = _fits(job)
+    level = _level(job, comm)
+    n = _size(job, comm)
+
+    def near(one: Fit) -> tuple:
+        alike = one.op == op
+        return (one.comm != comm, not alike, not one.separated, -one.instances, one.comm, one.op)
+
+    own = [f for f in fits if f.comm == comm]
+    others = [f for f in fits if f.op == op and f.n == n and _level(job, f.comm) == level]
+    for candidates in (own, others if level != "unknown" else []):
+        if candidates:
+            best = min(candidates, key=near)
+            return Link(
+                best.alpha_ns,
+                best.bandwidth_bytes_per_s,
+                "fitted",
+                f"fitted: {best.words()}",
+                best.min_bytes,
+                best.max_bytes,
+                level,
+            )
+    curve = link_sources.curve(job, op, n)
+    if curve is not None:
+        return Link(
+            curve.alpha_ns,
+            curve.bandwidth_bytes_per_s,
+            "curve",
+            f"of a benchmark: {curve.words()}",
+            curve.min_bytes,
+            curve.max_bytes,
+            level,
+        )
+    found = link_sources.fabric(job, ranks_of(job, comm))
+    source = "fabric"
+    if found is None:
+        found, source = link_sources.machine(job, level), "assumed"
+    return Link(*found[:2], source, found[2], 0, 0, level)
+
+
+def table(job: ReplayJob) -> list[dict[str, Any]]:
+    """The calibration: a row a communicator, operation and algorithm, by communicator.
+
+    Each has `comm`, `dim`, `op`, `algo`, `level`, `n` (ranks), `alpha_ns`, `bandwidth_bytes_per_s`
+    and their standard errors (None where `caveat` says why there is no fit), `tau_ns` (wait of
+    the median rank, median over collectives) and `tau_spread_ns` (between its quartiles),
+    `collectives`, `min_bytes`, `max_bytes`, and `error_pct`: how far the line is from 90 % of them
+    at most.
+    """
+    graph = job.facts.get("measured", job.graph)
+    taus = waits(graph)
+    dims = _dims(job)
+    out = []
+    for rows, algo in _groups(graph):
+        comm, op = rows["comm"][0], rows["op"][0]
+        wait = rows.join(taus, on="collective", how="inner")["wait_ns"]
+        row: dict[str, Any] = {
+            "comm": comm,
+            "dim": dims.get(comm, "unknown"),
+            "op": op,
+            "algo": algo,
+            "level": _level(job, comm),
+            "n": int(rows["n"][0]),
+            "alpha_ns": None,
+            "alpha_error_ns": None,
+            "bandwidth_bytes_per_s": None,
+            "bandwidth_error_bytes_per_s": None,
+            "separated": False,
+            "error_pct": None,
+            "tau_ns": _number(wait.median()),
+            "tau_spread_ns": _spread(wait),
+            "collectives": len(rows),
+            "min_bytes": int(rows["bytes"].to_numpy().min()),
+            "max_bytes": int(rows["bytes"].to_numpy().max()),
+            "caveat": None,
+        }
+        try:
+            found = fit(rows, algo)
+        except (NoFit, models.NoModel) as e:
+            out.append({**row, "caveat": str(e)})
+            continue
+        out.append({**row, **{k: v for k, v in found._asdict().items() if k in row}})
+    return out
+
+
+def waits(graph: TaskGraph) -> pl.DataFrame:
+    """`collective` and `wait_ns`: the wait of its median rank for the last to arrive, measured."""
+    arrive, transfer = participations(graph)
+    part = pl.DataFrame(
+        {
+            "collective": graph.collective[arrive],
+            "start": graph.start_ns[arrive],
+            "end": graph.end_ns[transfer],
+        }
+    )
+    ready = pl.col("start").max().over("collective")
+    wait = (pl.min_horizontal(ready, "end") - pl.col("start")).clip(0)
+    return (
+        part.select("collective", wait_ns=wait)
+        .group_by("collective")
+        .agg(pl.col("wait_ns").median())
+        .sort("collective")
+    )
 
 
 def instances(graph: TaskGraph) -> pl.DataFrame:
@@ -103,100 +215,68 @@ def instances(graph: TaskGraph) -> pl.DataFrame:
     )
 
 
-def fit(
-    rows: pl.DataFrame,
-    algo: str,
-    *,
-    alpha_ns: float | None = None,
-    bandwidth_bytes_per_s: float | None = None,
-) -> Fit:
-    """Alpha and bandwidth of `instances` rows of one comm, op and n that ran under `algo`.
-
-    Huber's regression of transfer_ns on bytes, of relative errors, so that small collectives fix
-    alpha and large ones bandwidth; neither is negative. A value that is given is kept. Where
-    sizes spread by less than SPREAD, alpha is assumed to be DEFAULT_ALPHA_NS (at most half of
-    the shortest transfer) and only bandwidth is fitted. Raises models.NoModel, and NoFit where
-    a value that is given, or the best fit, would need a negative time a message or a byte.
-    """
-    op, n = rows["op"][0], int(rows["n"][0])
-    form = models.form(op, algo)
-    p, q = form.messages(n), form.volume(n)
-    rows = rows.filter((pl.col("bytes") > 0) & (pl.col("transfer_ns") > 0))
-    size = rows["bytes"].to_numpy().astype(np.float64)
-    took = rows["transfer_ns"].to_numpy()
-    low, high = (int(size.min()), int(size.max())) if len(size) else (0, 0)
-    given = alpha_ns is not None or bandwidth_bytes_per_s is not None
-    separated = high >= SPREAD * low > 0 and not given
-    alpha_error = slope_error = 0.0
-    if alpha_ns is not None and bandwidth_bytes_per_s is not None:
-        alpha, slope = alpha_ns, 1e9 / bandwidth_bytes_per_s
-    elif not len(size) or p == 0:
-        raise NoFit("none has both a size and a transfer time: give alpha and bandwidth")
-    elif bandwidth_bytes_per_s is not None:
-        slope = 1e9 / bandwidth_bytes_per_s
-        alpha = float(np.median(took - q * size * slope)) / p
-        if alpha < 0:
-            raise NoFit("they took less than their bytes would at the bandwidth that is given")
-    elif separated:
-        (alpha, slope), (alpha_error, slope_error) = _line(p, q * size, took)
-    else:
-        assumed = min(DEFAULT_ALPHA_NS, float(took.min()) / p / 2)
-        alpha = assumed if alpha_ns is None else alpha_ns
-        slope = float(np.median((took - p * alpha) / (q * size)))
-        if slope < 0:
-            raise NoFit("they took less than their messages would at the alpha that is given")
-    if slope <= 1e9 / FASTEST_BYTES_PER_S or slope_error > slope:
-        raise NoFit("larger ones took no longer: nothing tells what a byte costs")
-    return Fit(
-        comm=rows["comm"][0] if len(rows) else "?",
-        op=op,
-        algo=algo,
-        n=n,
-        alpha_ns=float(alpha),
-        alpha_error_ns=alpha_error,
-        bandwidth_bytes_per_s=1e9 / slope,
-        bandwidth_error_bytes_per_s=1e9 * slope_error / slope**2,
-        instances=len(rows),
-        min_bytes=low,
-        max_bytes=high,
-        separated=separated,
+def _groups(graph: TaskGraph) -> list[tuple[pl.DataFrame, str]]:
+    """Collectives seen on all ranks and with a size, by comm, op, algorithm, n; and that algo."""
+    whole = graph.instances.filter(
+        (pl.col("seen") >= pl.col("n")) & (pl.col("bytes") > 0) & (pl.col("n") > 1)
     )
+    out = []
+    for (_, op, algo, _), rows in whole.group_by("comm", "op", "algo", "n", maintain_order=True):
+        out.append((rows, usual(str(op)) if algo == "?" else str(algo)))
+    return sorted(out, key=lambda one: (one[0]["comm"][0], one[0]["op"][0], one[1]))
 
 
-def _line(p: float, x: np.ndarray, took: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """alpha and ns a byte of took = p*alpha + slope*x, and their standard errors, [2] each.
-
-    One that comes out negative, but not by two standard errors, is taken to be 0.
-    """
-    design = np.column_stack([p / took, x / took])
-    values, errors = _huber(design)
-    if (values >= 0).all():
-        return values, errors
-    if (values < -2 * errors).any():
-        what = "a message" if values[0] < 0 else "a byte"
-        raise NoFit(f"the times do not grow with size as a line does ({what} would take less than "
-                    "no time)")  # fmt: skip
-    # At most one can be: the times are positive, so is what the other alone makes of them.
-    kept = values > 0
-    values, errors = np.zeros(2), np.zeros(2)
-    (values[kept], errors[kept]) = _huber(design[:, kept])
-    return values, errors
+def _fits(job: ReplayJob) -> list[Fit]:
+    graph = job.facts.get("measured", job.graph)
+    known = graph.__dict__.get("_fits")
+    if known is None:
+        known = []
+        for rows, algo in _groups(graph):
+            try:
+                known.append(fit(rows, algo))
+            except (NoFit, models.NoModel):
+                continue
+        graph.__dict__["_fits"] = known
+    return known
 
 
-def _huber(design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients that bring the rows of `design` [n, k] to 1, and standard errors, [k] each."""
-    k = design.shape[1]
-    values, weight = np.zeros(k), np.ones(len(design))
-    covariance = np.zeros((k, k))
-    for _ in range(60):
-        normal = (design * weight[:, None]).T @ design
-        step = np.linalg.lstsq(normal, design.T @ weight, rcond=None)[0]
-        residual = design @ step - 1.0
-        sigma = max(1.4826 * float(np.median(np.abs(residual))), 1e-9)
-        covariance = np.linalg.pinv(normal) * sigma**2
-        done = np.allclose(step, values, rtol=1e-9, atol=0)
-        values = step
-        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
-        if done:
-            break
-    return values, np.sqrt(np.diag(covariance))
+def ranks_of(job: ReplayJob, comm: str) -> np.ndarray:
+    """int64: members of a communicator, as `comms` has them, else those that took part."""
+    comms = job.facts.get("comms")
+    if comms is not None and len(comms) and "ranks" in comms.columns:
+        listed = comms.filter(pl.col("comm").cast(pl.String) == comm)["ranks"].drop_nulls()
+        if len(listed):
+            return np.asarray(listed[0].to_list(), np.int64)
+    graph = job.facts.get("measured", job.graph)
+    if comm not in graph.comm_names:
+        return np.empty(0, np.int64)
+    at = (graph.comm == graph.comm_names.index(comm)) & (graph.rank >= 0)
+    return np.unique(graph.rank[at]).astype(np.int64)
+
+
+def _size(job: ReplayJob, comm: str) -> int:
+    rows = job.facts.get("measured", job.graph).instances.filter(pl.col("comm") == comm)
+    return int(rows["n"].max()) if len(rows) else len(ranks_of(job, comm))  # type: ignore[arg-type]
+
+
+def _level(job: ReplayJob, comm: str) -> str:
+    hosts = Places.of(job).hosts_of(ranks_of(job, comm))
+    return {0: "unknown", 1: "intra host"}.get(hosts, "inter host")
+
+
+def _dims(job: ReplayJob) -> dict[str, str]:
+    comms = job.facts.get("comms")
+    if comms is None or not len(comms):
+        return {}
+    rows = comms.select(pl.col("comm").cast(pl.String), pl.col("dim").cast(pl.String))
+    return {c: d for c, d in rows.iter_rows() if c is not None and d is not None}
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _spread(wait: pl.Series) -> float | None:
+    if not len(wait):
+        return None
+    return float(wait.quantile(0.75, "linear") - wait.quantile(0.25, "linear"))  # type: ignore

@@ -29,12 +29,13 @@ EXTRA = {
     "group_size": -1,
     "algo": -1,
     "thread": -1,
+    "shape": -1,
     "begins": int(NULL),
     "ends": int(NULL),
 }
 """Columns of `TaskGraph.extra`: the row of `events`; of participations the size of the group and
-the algorithm (a code of `op_names`); of host segments the rank's n-th thread; of marks the step
-that begins and the step that ends there."""
+the algorithm (a code of `op_names`); of host segments the rank's n-th thread; of kernels a code of
+grid and block size (of a collective's 0); of marks the step that begins and the step that ends there."""
 
 
 class Draft:

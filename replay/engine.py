@@ -6,6 +6,7 @@ import numba
 import numpy as np
 
 from .graph import TaskGraph
+from .sweep import over
 
 
 def replay(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -25,17 +26,19 @@ def replay_many(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`replay` of k what-ifs that share one graph: start and end, int64 [k, n] each.
 
-    `dur_ns` and `gap_ns` are int64 [k, n]; a `gap_ns` of None or shape [n] serves all k.
+    `dur_ns` and `gap_ns` are int64 [k, n]; a `gap_ns` of None or shape [n] serves all k. On all
+    cores.
     """
     dur = np.ascontiguousarray(dur_ns, np.int64)
     if dur.ndim != 2 or dur.shape[1] != graph.n:
         raise ValueError(f"dur_ns has shape {dur.shape}, expected (k, {graph.n})")
     gap = graph.gap_ns if gap_ns is None else np.asarray(gap_ns, np.int64)
-    gap = np.ascontiguousarray(np.broadcast_to(gap, dur.shape))
+    gap = np.ascontiguousarray(gap)
+    gaps = gap if gap.ndim == 2 else [gap] * len(dur)
     start = np.empty_like(dur)
     end = np.empty_like(dur)
-    for k in range(len(dur)):
-        _run(gap[k], dur[k], graph.pred_ptr, graph.pred, graph.release_ns, start[k], end[k])
+    edges = graph.pred_ptr, graph.pred, graph.release_ns
+    over(lambda k: _run(gaps[k], dur[k], *edges, start[k], end[k]), range(len(dur)), tasks=0)
     return start, end
 
 
@@ -59,26 +62,28 @@ def step_spans(
     `start` and `end` are [n] or [k, n]; the result's second part is [s] or [k, s], ns.
     Tasks outside every step (step -1) are left out.
     """
-    inside = graph.step >= 0
-    steps, index = np.unique(graph.step[inside], return_inverse=True)
-    first = _by_step(start[..., inside], index, len(steps), np.minimum)
-    last = _by_step(end[..., inside], index, len(steps), np.maximum)
-    return steps, last - first
+    steps, index = graph.steps
+    rows = np.atleast_2d(start), np.atleast_2d(end)
+    spans = np.empty((len(rows[0]), len(steps)), np.int64)
+    for k in range(len(spans)):
+        _spans(index, rows[0][k], rows[1][k], spans[k])
+    return steps, spans if start.ndim == 2 else spans[0]
 
 
-def _by_step(times: np.ndarray, index: np.ndarray, n_steps: int, least: np.ufunc) -> np.ndarray:
-    info = np.iinfo(np.int64)
-    worst = info.max if least is np.minimum else info.min
-    out = np.full((*times.shape[:-1], n_steps), worst, np.int64)
-    if times.ndim == 1:
-        least.at(out, index, times)
-    else:
-        for k in range(len(out)):
-            least.at(out[k], index, times[k])
-    return out
+@numba.njit(cache=True, nogil=True)
+def _spans(index, start, end, out):  # pragma: no cover - compiled
+    first = np.full(len(out), np.iinfo(np.int64).max)
+    last = np.full(len(out), np.iinfo(np.int64).min)
+    for i in range(len(index)):
+        s = index[i]
+        if s >= 0:
+            first[s] = min(first[s], start[i])
+            last[s] = max(last[s], end[i])
+    for s in range(len(out)):
+        out[s] = last[s] - first[s]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - compiled
     for i in range(len(dur)):
         a, b = pred_ptr[i], pred_ptr[i + 1]
@@ -89,7 +94,7 @@ def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - c
         end[i] = start[i] + dur[i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _ends(gap, dur, pred_ptr, pred, release, end):  # pragma: no cover - compiled
     for i in range(len(dur)):
         a, b = pred_ptr[i], pred_ptr[i + 1]

@@ -13,6 +13,8 @@ import numpy as np
 from ..ingest.errors import UnusableInput
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from .arrivals import Chains
 
 NULL = np.int64(-(2**63))
@@ -89,9 +91,28 @@ class TaskGraph:
 
         return Chains(self)
 
+    @cached_property
+    def instances(self) -> pl.DataFrame:
+        """`calibrate.instances`: the matched collectives, for all policies of this graph."""
+        from .calibrate import instances
+
+        return instances(self)
+
+    @cached_property
+    def steps(self) -> tuple[np.ndarray, np.ndarray]:
+        """Steps (sorted, int64 [s], none below 0), and the place of each task's own (-1: none)."""
+        known = self.step >= 0
+        steps, place = np.unique(self.step[known], return_inverse=True)
+        index = np.full(self.n, -1, np.int64)
+        index[known] = place.reshape(-1)
+        return steps, index
+
     def with_(self, **arrays) -> TaskGraph:
         """A copy with some fields replaced; the rest is shared, so never written to."""
-        return replace(self, **arrays)
+        made = replace(self, **arrays)
+        if "step" not in arrays and "steps" in self.__dict__:
+            made.__dict__["steps"] = self.__dict__["steps"]
+        return made
 
     def ops(self, *names: str) -> np.ndarray:
         """bool [n]: tasks whose op is one of `names`."""

@@ -20,9 +20,17 @@ def likeness(graph: TaskGraph) -> np.ndarray:
     else the same kind, op and size.
     """
     like = graph.extra.get("like")
-    by = (graph.op, graph.bytes) if like is None else (like,)
-    _, code = np.unique(np.stack([graph.kind, *by]), axis=1, return_inverse=True)
-    return code.reshape(-1)
+    code = graph.kind.astype(np.int64)
+    for column in (graph.op, graph.bytes) if like is None else (like,):
+        # Codes of codes: at most n of each, so that their product fits.
+        found = _ranked(column)
+        code = _ranked(code * (int(found.max(initial=0)) + 1) + found)
+    return code
+
+
+def _ranked(values: np.ndarray) -> np.ndarray:
+    """int64 [n]: 0, 1, ... by value, equal ones alike."""
+    return np.unique(values, return_inverse=True)[1].reshape(-1)
 
 
 def durations_ns(graph: TaskGraph) -> np.ndarray:

@@ -60,6 +60,7 @@ def participations(
         "event_id": ints(frame["event_id"], -1),
         "group_size": ints(frame["group_size"], -1),
         "algo": draft.codes(_algorithms(frame, tables.comms)),
+        "shape": np.where(frame["activity"].is_null().to_numpy(), -1, 0),
         "start_ns": start,
     }
     n = len(frame)
@@ -125,6 +126,7 @@ def _with_tasks(draft: Draft, act: Activities, part: Participations) -> Activiti
         end_ns=act.end_ns[plain],
         dur_ns=act.end_ns[plain] - act.start_ns[plain],
         event_id=ints(frame["event_id"], -1),
+        shape=_shapes(frame),
     )
     if is_comm.any():
         draft.warnings.append(
@@ -132,6 +134,14 @@ def _with_tasks(draft: Draft, act: Activities, part: Participations) -> Activiti
             "tasks of their rank, joined with nobody"
         )
     return replace(act, begin=begin, finish=finish)
+
+
+def _shapes(frame: pl.DataFrame) -> np.ndarray:
+    """A code of each kernel's grid and block size; -1 where the frame has neither."""
+    columns = ("grid_blocks", "block_threads")
+    if not set(columns) <= set(frame.columns):
+        return np.full(len(frame), -1)
+    return dense(frame, pl.col(columns).fill_null(-1))
 
 
 def joins(draft: Draft, part: Participations) -> None:

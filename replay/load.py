@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -29,10 +30,50 @@ def load(snapshot: Any) -> ReplayJob:
     held = _HELD.get(key)
     if held is None:
         built = _built(snapshot)
-        held = replace(built, facts={**built.facts, "measured": built.graph})
+        facts = {**built.facts, "measured": built.graph, "tables": _reader(snapshot.files)}
+        held = replace(built, facts=facts)
         if key:
             _HELD[key] = held
     return held
+
+
+def _reader(files: Mapping[str, Sequence[Any]]) -> Callable[[str], pl.DataFrame]:
+    """A table's name -> its rows, each read once."""
+    return lru_cache(maxsize=None)(lambda table: read(files, table))
+
+
+def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
+    """The job with `facts["fabric"]`: what is given (a Fabric, a file or a preset's name).
+
+    A preset has as many hosts as the job needs. With nothing given: what the job has already, else
+    what its topology says, with what that had to assume, else None. Raises UsageError for a given
+    fabric that cannot be; a topology that makes none is a warning.
+    """
+    if fabric is None:
+        if job.facts.get("fabric") is not None:
+            return job
+        topology = job.table("topology")
+        if not len(topology):
+            return job
+        from .fabric import BadFabric, from_topology
+
+        try:
+            fabric = from_topology.build(topology, job.facts["ranks"])
+        except BadFabric as e:
+            return job.note(warnings=(str(e),))
+        if fabric is not None:
+            said = tuple(f"fabric: {words}" for words in fabric.assumptions)
+            job = job.note(assumptions=said)
+    elif isinstance(fabric, str | os.PathLike):
+        from . import fabric as fabrics
+        from .seats import wanted
+
+        named = fabric
+        fabric = fabrics.load(named)
+        needed = wanted(job, fabric)
+        if named in fabrics.presets() and needed > fabric.gpus:
+            fabric = fabrics.load(named, needed)
+    return replace(job, facts={**job.facts, "fabric": fabric})
 
 
 _HELD: WeakValueDictionary[tuple[Any, ...], ReplayJob] = WeakValueDictionary()
@@ -74,7 +115,8 @@ def tables(
     frames["collectives"] = frames["collectives"].filter(timed())
     columns = (
         "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
-        "correlation", "category", "bytes", "wait_stream", "wait_correlation", "step",
+        "correlation", "category", "grid_blocks", "block_threads", "bytes", "wait_stream",
+        "wait_correlation", "step",
     )  # fmt: skip
     core = kind_is(*DEVICE, "runtime", "sync")
     events = read(files, "events", core, columns)

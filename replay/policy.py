@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from typing import Any, NamedTuple
 
+import polars as pl
+
 from ..ingest.errors import UsageError
+from ..ingest.schema import TABLES
 from .graph import TaskGraph
+from .quantities import bandwidth_bytes_per_s, size_bytes, time_ns
 
 
 @dataclass(frozen=True)
 class ReplayJob:
     """A job ready to be re-timed: its graph and what policies need to know about it.
 
-    `facts` holds frames and figures by name (ranks, comms, collectives, calibration, fabric, ...)
-    that the builder of the graph put there. `assumptions` and `warnings` grow as policies apply.
+    `facts` holds what is known beside the graph, by name: `measured` (the unchanged graph),
+    `ranks`, `comms`, `collectives`, `steps` (frames), `tables` (a callable: a table's name -> its
+    frame), `fabric` (a `fabric.Fabric`, or None). `assumptions` and `warnings` grow as policies
+    apply.
     """
 
     graph: TaskGraph
@@ -28,6 +36,15 @@ class ReplayJob:
         """A copy whose graph has some arrays replaced."""
         return replace(self, graph=self.graph.with_(**arrays))
 
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the job's warehouse (`ingest.schema.TABLES`); no rows where it has none."""
+        read = self.facts.get("tables")
+        if read is not None:
+            return read(name)
+        empty = pl.from_arrow(TABLES[name].schema.empty_table())
+        assert isinstance(empty, pl.DataFrame)
+        return empty
+
     def note(self, *, assumptions: tuple[str, ...] = (), warnings: tuple[str, ...] = ()):
         """A copy with further assumptions and warnings (each said once)."""
         return replace(
@@ -35,6 +52,30 @@ class ReplayJob:
             assumptions=tuple(dict.fromkeys(self.assumptions + assumptions)),
             warnings=tuple(dict.fromkeys(self.warnings + warnings)),
         )
+
+
+class Stage(IntEnum):
+    """What a policy changes, in the order in which policies are applied.
+
+    First what is computed where, then what must be moved for it, then how, over which links, under
+    what, and when ranks come: each stage sees what those before it made of the job.
+    """
+
+    PLACEMENT = 1
+    """parallelism, replicate-experts, place-experts, reshard."""
+    VOLUME = 2
+    """batch-a2a, compress."""
+    ALGORITHM = 3
+    """algorithm, hierarchical, rail-balance, wave-schedule, select, congestion-aware, optical,
+    on-package, host-staged."""
+    LINKS = 4
+    """scale-fabric, datapath, launch-path, isolate-storage."""
+    SCHEDULE = 5
+    """sm-budget, tile-overlap, megakernel, overlap."""
+    ARRIVALS = 6
+    """align-arrivals."""
+    RUN = 7
+    """checkpoint: what is not of a step."""
 
 
 class Param(NamedTuple):
@@ -57,6 +98,14 @@ class Policy(NamedTuple):
     params: tuple[Param, ...]
     assumptions: tuple[str, ...]
     apply: Callable[..., ReplayJob]
+    stage: Stage = Stage.ALGORITHM
+    """When it acts among others: policies of a scenario apply in the order of their stages."""
+    needs: tuple[str, ...] = ()
+    """What the trace must hold, and what to record where it does not."""
+    valid: str = ""
+    """The range in which the estimate holds."""
+    checked: str = ""
+    """The published figure or arithmetic that a test holds it to, with its source."""
 
     def values(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Every parameter's value: text as typed on a command line is converted, the rest kept.
@@ -83,11 +132,47 @@ def _value(policy: str, param: Param, given: Mapping[str, Any]) -> Any:
         try:
             value = (boolean if param.type is bool else param.type)(value)
         except ValueError as e:
-            raise BadParam(f"policy {policy}: {param.name}={value!r}: {e}") from e
+            raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {e}") from e
+    if isinstance(value, list):
+        value = tuple(value)
     if param.choices and value not in param.choices:
         choices = ", ".join(map(str, param.choices))
-        raise BadParam(f"policy {policy}: {param.name}={value!r}, expected one of {choices}")
+        raise BadParam(f"policy {policy}: {param.name}={_shown(value)}, expected one of {choices}")
+    why = _no_value(param, value)
+    if why:
+        raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {why}")
     return value
+
+
+def _no_value(param: Param, value: Any) -> str:
+    """Why a parameter cannot have a value, whatever its policy; empty where it can."""
+    if value is None:
+        return "" if param.default is None else "expected a value"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            return "expected a finite number"
+        if abs(value) > (MOST_INT if param.type is int else MOST):
+            return "beyond anything that is counted or measured"
+        whole = param.type is not int or value == int(value)
+        return "" if whole else "expected a whole number"
+    if param.type in _NUMBERS:
+        return "expected a number"
+    if param.type in (words, integers) and not isinstance(value, list | tuple):
+        return "expected a list"
+    return ""
+
+
+def _shown(value: Any) -> str:
+    """A value in a message: not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+MOST_INT = 1 << 40
+"""Of any count: loops and arrays of a policy's models are as long as what they count."""
+
+MOST = 1e30
+"""Of any number (a bandwidth that is not to matter): products of a few of them stay finite."""
 
 
 def boolean(text: str) -> bool:
@@ -125,3 +210,6 @@ def integers(text: str) -> tuple[int, ...]:
 def words(text: str) -> tuple[str, ...]:
     """`a+b` -> ("a", "b")."""
     return tuple(w for w in text.split("+") if w)
+
+
+_NUMBERS = (int, float, time_ns, size_bytes, bandwidth_bytes_per_s)

@@ -114,13 +114,12 @@ def graph_of(
     end = column("end_ns", "end_ns", "start_ns", joins["ready_ns"].to_numpy())
     step = same("step", joins["step"].to_numpy())
     instances = [part["instance"].to_numpy()] * 2 + [joins["instance"].to_numpy()]
-    op_names = tuple(sorted({*compute["name"], *part["name"]}))
-    comm_names = tuple(sorted(set(part["comm"].drop_nulls())))
-    name = [*compute["name"], *part["name"], *part["name"], *joins["name"]]
-    comm = [None] * n_c + [*part["comm"], *part["comm"], *joins["comm"]]
-    op_code = {o: i for i, o in enumerate(op_names)}
-    comm_code = {c: i for i, c in enumerate(comm_names)}
+    op_names = tuple(sorted({*compute["name"].unique(), *part["name"].unique()}))
+    comm_names = tuple(sorted(part["comm"].drop_nulls().unique()))
+    op = [_codes(frame["name"], op_names) for frame in (compute, part, part, joins)]
+    comm = [_codes(frame["comm"], comm_names) for frame in (part, part, joins)]
     kinds = np.where(compute["kind"] == "kernel", Kind.COMPUTE, Kind.HOST)
+    others = np.repeat([Kind.TRANSFER, Kind.ARRIVE, Kind.JOIN], [n_p, n_p, len(joins)])
     steps, step_index = np.unique(step, return_inverse=True)
     release = np.full(len(steps), np.iinfo(np.int64).max)
     np.minimum.at(release, step_index, start)
@@ -139,19 +138,25 @@ def graph_of(
         dur_ns=end - start,
         gap_ns=_gaps(src, dst, start, end, release[step_index], n_c, n_p) if launches else None,
         release_ns=release[step_index],
-        kind=np.repeat(
-            [*kinds, Kind.TRANSFER, Kind.ARRIVE, Kind.JOIN], [1] * n_c + [n_p, n_p, len(joins)]
-        ),
+        kind=np.concatenate([kinds, others]),
         rank=same("rank", none),
         step=step,
-        op=np.array([op_code[o] for o in name]),
-        comm=np.array([comm_code.get(c, -1) for c in comm]),
+        op=np.concatenate(op),
+        comm=np.concatenate([np.full(n_c, -1), *comm]),
         collective=np.concatenate([np.full(n_c, -1), *instances]),
         bytes=np.concatenate([np.zeros(n_c, int), part["bytes"], part["bytes"], joins["bytes"]]),
         start_ns=start,
         end_ns=end,
     )
     return graph, warnings
+
+
+def _codes(names: pl.Series, known: tuple[str, ...]) -> np.ndarray:
+    """int64: the place of each name among those known; -1 for null."""
+    codes = pl.DataFrame({"name": pl.Series(known, dtype=pl.String), "code": np.arange(len(known))})
+    rows = names.cast(pl.String).to_frame("name")
+    found = rows.join(codes, on="name", how="left", maintain_order="left")["code"]
+    return found.fill_null(-1).to_numpy()
 
 
 def _rows(

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ingest.errors import UsageError
-from . import critical, engine
+from ..ingest.errors import UnusableInput, UsageError
+from . import bounds, calibrate, critical, engine, scenarios, settle, sweep
 from . import steps as timing
 from .graph import TaskGraph
-from .load import load
-from .policies import resolve
-from .policy import BadParam, Policy, ReplayJob
+from .load import load, with_fabric
+from .policy import ReplayJob
+from .scenarios import Chosen, plan
+
+__all__ = [
+    "Baseline",
+    "Chosen",
+    "NotFaithful",
+    "Timelines",
+    "baseline",
+    "estimate",
+    "interval",
+    "plan",
+    "replay",
+    "timelines",
+]
 
 DRAWS = 2_000
 """Resamples of the bootstrap over steps."""
@@ -23,10 +35,15 @@ DRAWS = 2_000
 GATE_PCT = 5.0
 """An unchanged replay further off than this makes every estimate doubtful, and says so."""
 
+DOUBTFUL = "estimates are doubtful"
+"""How the warning begins that such a replay puts before every other."""
+
 UNEXPLAINED_SHARE = 0.25
 """With more of the critical path unexplained than this, every estimate says so."""
 
-Chosen = tuple[Policy, dict[str, Any]]
+
+class NotFaithful(UnusableInput):
+    """The unchanged replay is too far off for estimates, and `strict` asks for none then."""
 
 
 class Baseline(NamedTuple):
@@ -40,6 +57,13 @@ class Baseline(NamedTuple):
     """float64 [s]."""
     communication: timing.Communication
     path: critical.CriticalPath
+    start_ns: np.ndarray
+    """int64 [n]: start of each task in it."""
+    end_ns: np.ndarray
+    seen_bytes_per_s: np.ndarray
+    """float64 [2]: `bounds.seen`."""
+    contention: settle.Recorded
+    """What ran beside what in it, and what that cost."""
     only: int | None = None
     """The one step that is looked at; None for all."""
 
@@ -50,82 +74,77 @@ class Baseline(NamedTuple):
         return float(100 * off.mean())
 
 
+class Timelines(NamedTuple):
+    """When every task of a job runs before and after a scenario; times int64 [n], ns."""
+
+    before: ReplayJob
+    before_start_ns: np.ndarray
+    before_end_ns: np.ndarray
+    after: ReplayJob
+    """Its graph may have other tasks than `before`, where a policy made new ones."""
+    after_start_ns: np.ndarray
+    after_end_ns: np.ndarray
+
+
 def replay(
     snapshot: Any,
     policies: Sequence[Any] = (),
     *,
     sweep: Mapping[str, Sequence[Any]] | None = None,
     step: int | None = None,
+    fabric: Any = None,
+    strict: bool = False,
+    calibration: bool = False,
 ) -> dict[str, Any]:
     """Re-times a job (a `Snapshot`, or a ReplayJob) under policies.
 
     `policies` are `name`, `name:k=v,k=v`, (name, mapping) or Policy. Several are tried each
-    alone and then, as the last entry, together in the order given (name `a + b`, parameters
-    `a.k`; of the second of a name `a#2.k`). `sweep` gives parameters of the last policy several
-    values: an entry a point (of their product). `step` looks at one step only.
+    alone and then, as the last entry, together: by `Stage`, those of one stage in the order given
+    (name `a + b` in the order in which they applied, parameters `a.k`; of the second of a name
+    `a#2.k`). `sweep` gives parameters of the last policy several values: an entry a point (of
+    their product). `step` looks at one step only. `fabric` is a file, a preset's name or a
+    Fabric; without, it is made from the job's topology, if that says enough.
 
-    Returns the object of DESIGN section 5, times in ns: `job`; `steps` (their numbers);
-    `measured_ns` and `replayed_ns`, means over steps; `fidelity_pct`, and what it rests on:
-    `critical_path` (`critical.CriticalPath`); `warnings` about the baseline; and `policies`, each
-    with `name`, `params`, `step_ns`, `low_ns`, `high_ns` (the 95 % bootstrap interval over
-    steps), `gain_pct`, `recovered` (`wait_ns`, `transfer_ns`, `exposed_ns`: what a rank saves a
-    step), `assumptions`, `warnings`.
+    Returns one object, times in ns: `job`; `steps` (their numbers); `measured_ns` and
+    `replayed_ns`, means over steps; `fidelity_pct`, and what it rests on: `critical_path`
+    (`critical.CriticalPath`); `floors` (`free_communication_ns`, `busiest_link_ns`, `link`:
+    `bounds.Floors`); `warnings` about the baseline; and `policies`, each with `name`, `params`,
+    `step_ns`, `low_ns`, `high_ns` (the 95 % bootstrap interval over steps), `gain_pct`,
+    `recovered` (`wait_ns`, `transfer_ns`, `exposed_ns`: what a rank saves a step), `floors`,
+    `assumptions`, `warnings`. With `calibration`, `calibrate.table` under that name.
 
     Raises UsageError for an unknown policy, parameter, value or step, UnusableInput for a job
-    with nothing to replay.
+    with nothing to replay; and where `strict`, NotFaithful if the unchanged replay is further
+    than GATE_PCT off the measured steps.
     """
-    scenarios = plan(policies, sweep)
+    tries = plan(policies, sweep)
     job = snapshot if isinstance(snapshot, ReplayJob) else load(snapshot)
-    base = baseline(job, step)
-    return {
+    base = baseline(with_fabric(job, fabric), step)
+    if strict and base.fidelity_pct > GATE_PCT:
+        raise NotFaithful(
+            f"the unchanged replay is {base.fidelity_pct:.1f} % off the measured steps, more than "
+            f"the {GATE_PCT:g} % that --strict allows: without it estimates are given, and doubtful"
+        )
+    result = {
         "job": base.job.job,
         "steps": [int(s) for s in base.steps],
         "measured_ns": _ns(base.measured_ns.mean()),
         "replayed_ns": _ns(base.replayed_ns.mean()),
         "fidelity_pct": base.fidelity_pct,
         "critical_path": base.path._asdict(),
+        "floors": _floors(base, base.job, base.start_ns, base.replayed_ns.mean())[0],
         "warnings": _warnings(base),
-        "policies": [estimate(base, scenario) for scenario in scenarios],
+        "policies": estimates(base, tries),
     }
-
-
-def plan(
-    policies: Sequence[Any], sweep: Mapping[str, Sequence[Any]] | None = None
-) -> list[tuple[Chosen, ...]]:
-    """The scenarios to run, each a tuple of policies with their values, in order of the result.
-
-    Raises UnknownPolicy, BadParam, and UsageError for a sweep without a policy.
-    """
-    if isinstance(policies, str | Policy):
-        policies = [policies]
-    chosen = [resolve(p) for p in policies]
-    if not chosen:
-        if sweep:
-            raise UsageError("a sweep needs a policy: it varies a parameter of the last one")
-        return []
-    *before, (last, values) = chosen
-    points = [values]
-    if sweep:
-        if any(isinstance(v, str) or not len(v) for v in sweep.values()):
-            raise BadParam("a sweep takes several values of a parameter: k=v1,v2")
-        points = [
-            {**values, **_swept(last, dict(zip(sweep, point, strict=True)))}
-            for point in itertools.product(*sweep.values())
-        ]
-    scenarios: list[tuple[Chosen, ...]] = [(one,) for one in before]
-    scenarios += [((last, point),) for point in points]
-    if before:
-        scenarios += [(*before, (last, point)) for point in points]
-    return scenarios
-
-
-def _swept(policy: Policy, given: dict[str, Any]) -> dict[str, Any]:
-    values = policy.values(given)
-    return {k: values[k] for k in given}
+    return {**result, "calibration": calibrate.table(base.job)} if calibration else result
 
 
 def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
-    """The unchanged replay of all steps, or of one. Raises UsageError for a step it has not."""
+    """The unchanged replay of all steps, or of one. Raises UsageError for a step it has not.
+
+    A job without a fabric has that of its topology, if that says enough (`load.with_fabric`).
+    """
+    job = with_fabric(job)
     graph = job.graph
     start, end = engine.replay(graph)
     steps, replayed = timing.step_times(graph, start, end)
@@ -139,34 +158,70 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
         job = changed(job, facts={**job.facts, "measured": graph})
     spent = timing.communication(graph, start, end, steps)
     path = critical.critical_path(graph, start, end, steps)
-    return Baseline(job, steps, measured, replayed, spent, path, step)
+    seen = bounds.seen(job, start, end, steps, float(replayed.mean()))
+    beside = settle.recorded(job, start, end)
+    return Baseline(job, steps, measured, replayed, spent, path, start, end, seen, beside, step)
 
 
-def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
-    """One entry of the result: the policies of a scenario applied in their order.
+def timelines(
+    base: Baseline, scenario: Sequence[Chosen], steps: Sequence[int] | None = None
+) -> Timelines:
+    """The job before and after the policies of a scenario, in the order of their stages.
 
-    The estimate is the measured step times replayed(policies) / replayed(unchanged).
+    With `steps` (default: the one that `base` looks at, if any) tasks outside of them keep their
+    own times: these steps begin when they did. `after` has what the policies say, not what was
+    said of the job before. Raises what a policy raises.
     """
-    job = base.job.note()
-    job = changed(job, assumptions=(), warnings=())
-    for policy, values in scenario:
+    job = changed(base.job, assumptions=(), warnings=())
+    for policy, values in scenarios.ordered(scenario):
         before = job.assumptions
         job = policy.apply(job, **values)
         if job.assumptions == before:
             # One that does not say what this use of it assumes assumes all that it may.
             job = job.note(assumptions=policy.assumptions)
-    if base.only is not None:
-        job = changed(job, graph=_within(base.job.graph, job.graph, base.only))
-    start, end = engine.replay(job.graph)
+    if steps is None and base.only is not None:
+        steps = (base.only,)
+    if steps is not None:
+        job = changed(job, graph=_within(base.job.graph, job.graph, steps))
+    job, start, end = settle.settled(base.contention, base.job.graph, job)
+    return Timelines(base.job, base.start_ns, base.end_ns, job, start, end)
+
+
+def estimates(base: Baseline, tries: Sequence[Sequence[Chosen]]) -> list[dict[str, Any]]:
+    """`estimate` of several scenarios, which share the baseline and all cores."""
+    return sweep.over(lambda scenario: estimate(base, scenario), tries, tasks=base.job.graph.n)
+
+
+def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
+    """One entry of the result: the policies of a scenario applied in the order of their stages.
+
+    The estimate is the measured step times replayed(policies) / replayed(unchanged), but never
+    under its floors.
+    """
+    scenario = scenarios.ordered(scenario)
+    _, _, _, job, start, end = timelines(base, scenario)
     at, times = timing.step_times(job.graph, start, end)
-    times = times[np.isin(at, base.steps)]
+    # What is not of a step (saves, failures) makes each of them longer by its share.
+    times = times[np.isin(at, base.steps)] * job.facts.get("time_factor", 1.0)
+    measured = float(base.measured_ns.mean())
+    was = float(base.replayed_ns.mean())
+    floors, highest = _floors(base, job, start, float(times.mean()))
     low, high, said = interval(base.replayed_ns, times)
-    ratio = times.mean() / base.replayed_ns.mean()
-    measured = base.measured_ns.mean()
+    ratio = float(times.mean()) / was
+    if ratio * was < highest:
+        said = (
+            *said,
+            f"raised to its floor: {_ms(measured * ratio)} would be less than the busiest link "
+            f"needs ({floors['link']}); the policy makes that link faster, or is too hopeful",
+        )
+        ratio = highest / was
+    low, high = (max(bound, min(ratio, highest / was)) for bound in (low, high))
     now = timing.communication(job.graph, start, end, base.steps)
+    order = scenarios.name(scenario)
+    applied = (f"applied in the order of their stages: {order}",) if len(scenario) > 1 else ()
     return {
-        "name": " + ".join(p.name for p, _ in scenario),
-        "params": _params(scenario),
+        "name": order,
+        "params": scenarios.params(scenario),
         "step_ns": _ns(measured * ratio),
         "low_ns": _ns(measured * low),
         "high_ns": _ns(measured * high),
@@ -175,13 +230,33 @@ def estimate(base: Baseline, scenario: tuple[Chosen, ...]) -> dict[str, Any]:
             name: _ns(was - is_now)
             for name, was, is_now in zip(now._fields, base.communication, now, strict=True)
         },
-        "assumptions": list(dict.fromkeys((*base.job.assumptions, *job.assumptions))),
+        "floors": floors,
+        "assumptions": list(dict.fromkeys((*applied, *base.job.assumptions, *job.assumptions))),
         "warnings": list(dict.fromkeys((*_warnings(base), *job.warnings, *said))),
     }
 
 
-def _within(was: TaskGraph, now: TaskGraph, step: int) -> TaskGraph:
-    """The changed graph with all tasks outside a step as they were.
+def _floors(
+    base: Baseline, job: ReplayJob, start: np.ndarray, step_ns: float
+) -> tuple[dict[str, Any], float]:
+    """The floors of a replayed job as they are told (of the measured step), and the higher one.
+
+    The second is in the replay's own ns. Ends and beginnings of steps that not all ranks have
+    cannot lift the floor of free communication over the replay that it is less than.
+    """
+    found = bounds.floors(job, start, base.steps, base.seen_bytes_per_s)
+    found = found._replace(free_communication_ns=min(found.free_communication_ns, step_ns))
+    to_measured = float(base.measured_ns.mean() / base.replayed_ns.mean())
+    told = {
+        "free_communication_ns": _ns(found.free_communication_ns * to_measured),
+        "busiest_link_ns": _ns(found.busiest_link_ns * to_measured),
+        "link": found.link,
+    }
+    return told, found.highest_ns
+
+
+def _within(was: TaskGraph, now: TaskGraph, steps: Sequence[int]) -> TaskGraph:
+    """The changed graph with all tasks outside these steps as they were.
 
     What a policy saves in the steps before would begin this one earlier, and what it saves here
     end it earlier: their difference is not what it does to this step. A graph of other tasks is
@@ -189,7 +264,9 @@ def _within(was: TaskGraph, now: TaskGraph, step: int) -> TaskGraph:
     """
     if now.n != was.n or not np.array_equal(now.pred, was.pred):
         return now
-    here = timing.within(was, step)
+    here = np.zeros(was.n, bool)
+    for step in steps:
+        here |= timing.within(was, step)
     return now.with_(
         gap_ns=np.where(here, now.gap_ns, was.gap_ns), dur_ns=np.where(here, now.dur_ns, was.dur_ns)
     )
@@ -213,11 +290,10 @@ def interval(base_ns: np.ndarray, now_ns: np.ndarray) -> tuple[float, float, tup
 
 
 def _warnings(base: Baseline) -> list[str]:
-    said = list(base.job.warnings)
+    said = [*base.job.warnings, *base.contention.warnings]
     if base.fidelity_pct > GATE_PCT:
         said.append(
-            f"the unchanged replay is {base.fidelity_pct:.1f} % off the measured steps: "
-            "estimates from it are doubtful"
+            f"{DOUBTFUL}: the unchanged replay is {base.fidelity_pct:.1f} % off the measured steps"
         )
     unexplained = base.path.unexplained_share
     if unexplained > UNEXPLAINED_SHARE:
@@ -228,21 +304,14 @@ def _warnings(base: Baseline) -> list[str]:
     return said
 
 
-def _params(scenario: tuple[Chosen, ...]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for place, (policy, values) in enumerate(scenario):
-        before = sum(p.name == policy.name for p, _ in scenario[:place])
-        prefix = policy.name if not before else f"{policy.name}#{before + 1}"
-        for name, v in values.items():
-            key = name if len(scenario) == 1 else f"{prefix}.{name}"
-            out[key] = list(v) if isinstance(v, tuple) else v
-    return out
-
-
 def _range(steps: np.ndarray) -> str:
     if not len(steps):
         return "no steps"
     return f"step {steps[0]}" if len(steps) == 1 else f"steps {steps[0]} to {steps[-1]}"
+
+
+def _ms(value_ns: float) -> str:
+    return f"{value_ns / 1e6:.4g} ms"
 
 
 def _ns(value: float) -> int:

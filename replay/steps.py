@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from .engine import step_spans
@@ -110,14 +111,60 @@ def participations(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
 
 def _alone(rank_a, start_a, end_a, rank_b, start_b, end_b) -> float:
     """Time in the union of a's intervals and in none of b's, summed over ranks."""
-    time = np.concatenate([start_a, end_a, start_b, end_b])
-    rank = np.concatenate([rank_a, rank_a, rank_b, rank_b])
-    a, b = len(rank_a), len(rank_b)
-    in_a = np.concatenate([np.ones(a), -np.ones(a), np.zeros(2 * b)])
-    in_b = np.concatenate([np.zeros(2 * a), np.ones(b), -np.ones(b)])
-    order = np.lexsort((time, rank))
-    time, rank = time[order], rank[order]
-    open_a, open_b = np.cumsum(in_a[order]), np.cumsum(in_b[order])
-    # Every interval ends on its rank, so nothing is open between two ranks.
-    lasts = np.diff(time, append=time[-1:])
-    return float(lasts[(open_a > 0) & (open_b <= 0)].sum())
+    n_ranks = int(max(rank_a.max(initial=-1), rank_b.max(initial=-1))) + 1
+    one = (rank_a.astype(np.int64), start_a, end_a)
+    other = (rank_b.astype(np.int64), start_b, end_b)
+    return float(_uncovered(n_ranks, *one, *other))
+
+
+@numba.njit(cache=True, nogil=True)
+def _grouped(n_ranks, rank, start, end):  # pragma: no cover - compiled
+    """Intervals of each rank together, by start: where each rank's begin, starts and ends."""
+    first = np.zeros(n_ranks + 1, np.int64)
+    for r in rank:
+        first[r + 1] += 1
+    for r in range(n_ranks):
+        first[r + 1] += first[r]
+    at = first[:-1].copy()
+    low, high = np.empty(len(rank), np.int64), np.empty(len(rank), np.int64)
+    for i in range(len(rank)):
+        low[at[rank[i]]], high[at[rank[i]]] = start[i], end[i]
+        at[rank[i]] += 1
+    for r in range(n_ranks):
+        a, b = first[r], first[r + 1]
+        # Tasks are in the order in which they were measured: most ranks' are sorted.
+        for i in range(a + 1, b):
+            if low[i] < low[i - 1]:
+                order = np.argsort(low[a:b])
+                low[a:b] = low[a:b][order]
+                high[a:b] = high[a:b][order]
+                break
+    return first, low, high
+
+
+@numba.njit(cache=True, nogil=True)
+def _uncovered(n_ranks, rank_a, start_a, end_a, rank_b, start_b, end_b):  # pragma: no cover
+    first_a, low_a, high_a = _grouped(n_ranks, rank_a, start_a, end_a)
+    first_b, low_b, high_b = _grouped(n_ranks, rank_b, start_b, end_b)
+    total = 0
+    for r in range(n_ranks):
+        i, j, stop = first_a[r], first_b[r], first_b[r + 1]
+        if i == first_a[r + 1]:
+            continue
+        # `done`: all of a's union before it is accounted for; `until`: b's union reaches there.
+        done, until = low_a[i], low_a[i]
+        while i < first_a[r + 1]:
+            low, high = max(low_a[i], done), high_a[i]
+            i += 1
+            while low < high:
+                while j < stop and low_b[j] <= low:
+                    until = max(until, high_b[j])
+                    j += 1
+                if until > low:
+                    low = min(until, high)
+                    continue
+                free = high if j >= stop else min(high, low_b[j])
+                total += free - low
+                low = free
+            done = max(done, high)
+    return total

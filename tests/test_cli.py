@@ -13,7 +13,8 @@ from retime import cli
 
 COMMANDS = (
     "demo", "ingest", "jobs", "show", "dims", "kernels", "problems", "sql", "tables", "replay",
-    "policies", "stragglers", "diff", "fleet", "report", "notebook", "export",
+    "policies", "model", "plan", "fabric", "stragglers", "diff", "fleet", "report", "notebook",
+    "export",
 )  # fmt: skip
 
 
@@ -100,7 +101,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["jobs", "--nope"], "No such option: --nope"),
         (["sql"], "Missing argument"),
         (["ingest", "x", "--workers", "0"], "workers"),
-        (["policies", "align-arival"], "did you mean align-arrivals?"),
+        (["policies", "align-arival"], "did you mean align-arrivals"),
         (["tables", "wait"], "did you mean waits?"),
     ],
 )
@@ -246,6 +247,14 @@ def test_replay(retime, warehouse: Path) -> None:
     assert "align-arrivals" in text
     swept = retime("replay", *args, "--sweep", "factor=0,1", "--json").json
     assert [p["params"]["factor"] for p in swept["policies"]] == [0.0, 1.0]
+    for floors, step in ((result["floors"], "measured_ns"), (entry["floors"], "step_ns")):
+        highest = max(floors["free_communication_ns"], floors["busiest_link_ns"])
+        assert 0 < highest <= {**result, **entry}[step]
+    assert "calibration" not in result
+    found = retime("replay", *args, "--calibration", "--strict", "--fabric", "h100", "--json").json
+    # Two of eight ranks: no collective was seen on all of its ranks.
+    assert found["calibration"] == []
+    assert "450 GB/s (fabric h100)" in found["floors"]["link"]
 
 
 @pytest.mark.parametrize(
@@ -257,6 +266,8 @@ def test_replay(retime, warehouse: Path) -> None:
         (["--policy", "align-arrivals:factor"], "not of the form"),
         (["--policy", "align-arrivals", "--step", "99"], "has no step 99"),
         (["--sweep", "factor"], "not of the form k=v1,v2"),
+        (["--fabric", "h101"], "no fabric preset is called 'h101': h100"),
+        (["--fabric", "nowhere/fabric.toml"], "nowhere/fabric.toml: No such file"),
     ],
 )
 def test_bad_policies_are_one_sentence_and_2(

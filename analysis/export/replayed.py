@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ...replay import engine, run
+from ...replay import run
 from ...replay import steps as timing
 from ...replay.graph import NULL, Kind, TaskGraph
 from ...replay.load import load
@@ -151,32 +151,23 @@ def scenarios(snapshot: Any, policies: Several[Any], steps: tuple[int, ...] | No
     plain = [p for p in policies if p == UNCHANGED]
     plans = run.plan([p for p in policies if p != UNCHANGED])
     base = run.baseline(load(snapshot))
+    said = base.job.warnings
     found = []
     if plain:
-        found.append(_timed(UNCHANGED, base.job.graph, base.job.warnings))
+        found.append(Replay(UNCHANGED, base.job.graph, base.start_ns, base.end_ns, said))
     for scenario in plans:
-        job = base.job
-        for policy, values in scenario:
-            job = policy.apply(job, **values)
-        graph = job.graph if steps is None else _within(base.job.graph, job.graph, steps)
-        found.append(_timed(_name(scenario), graph, job.warnings))
+        lines = run.timelines(base, scenario, steps)
+        after = lines.after
+        found.append(
+            Replay(
+                _name(scenario),
+                after.graph,
+                lines.after_start_ns,
+                lines.after_end_ns,
+                tuple(dict.fromkeys((*said, *after.warnings))),
+            )
+        )
     return found
-
-
-def _timed(name: str, graph: TaskGraph, warnings: tuple[str, ...]) -> Replay:
-    start, end = engine.replay(graph)
-    return Replay(name, graph, start, end, warnings)
-
-
-def _within(was: TaskGraph, now: TaskGraph, steps: tuple[int, ...]) -> TaskGraph:
-    if now.n != was.n or not np.array_equal(now.pred, was.pred):
-        return now
-    here = np.zeros(was.n, bool)
-    for step in steps:
-        here |= timing.within(was, step)
-    return now.with_(
-        gap_ns=np.where(here, now.gap_ns, was.gap_ns), dur_ns=np.where(here, now.dur_ns, was.dur_ns)
-    )
 
 
 def _name(scenario: tuple[run.Chosen, ...]) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
 from ..terminal import clean
 from . import (
     bandwidth,
@@ -26,9 +22,10 @@ from . import (
     timeline,
     whatif_table,
 )
-from .parts import Panel, script_json, text
+from .document import bundled, document
+from .parts import Panel, text
 
-SCRIPTS = ("marks", "select", "timeline", "heat", "scatter", "start")
+SCRIPTS = ("marks", "select", "lanes", "timeline", "heat", "scatter", "panels", "start")
 """Files of the page's script, in order; each says in its first line what it is."""
 
 HERE = Path(__file__).parent
@@ -75,58 +72,28 @@ def page(data: Mapping[str, Any]) -> str:
         for rank, host in data["ranks"].select("rank", "host").iter_rows()
     ]
     name = text(facts.get("job"))
-    code = script()
-    policy = "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {_digest(code)}",
-            "style-src 'unsafe-inline'",
-            "img-src data:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
+    return document(
+        f"{name}: where the step went",
+        bar=_bar(data, list(panels)),
+        body=body,
+        footer="Times are sums or means of measured intervals; every figure is\nin the warehouse: "
+        "<code>retime sql</code>, <code>retime tables</code>.",
+        data=drawn,
+        code=script(),
+        style=style(),
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{name}: where the step went</title>
-<style>{style()}</style>
-</head>
-<body>
-{_bar(data, list(panels))}
-<main>
-{body}
-</main>
-<footer>retime {text(__version__)}. Times are sums or means of measured intervals; every figure is
-in the warehouse: <code>retime sql</code>, <code>retime tables</code>.</footer>
-<script type="application/json" id="data">{script_json(drawn)}</script>
-<script>{code}</script>
-</body>
-</html>
-"""
 
 
 @cache
 def script() -> str:
     """The page's script, one strict function."""
-    parts = (HERE / f"{name}.js" for name in SCRIPTS)
-    inner = "\n".join(p.read_text(encoding="utf-8") for p in parts)
-    return f'(() => {{\n"use strict";\n{inner}\n}})();'
+    return bundled(HERE / f"{name}.js" for name in SCRIPTS)
 
 
 @cache
 def style() -> str:
     """The page's style sheet."""
     return (HERE / "page.css").read_text(encoding="utf-8")
-
-
-def _digest(code: str) -> str:
-    """The Content-Security-Policy source of exactly this script."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
 
 
 def _bar(data: Mapping[str, Any], there: Sequence[str]) -> str:

@@ -2,13 +2,7 @@
 const PAPER = 690; // px between the margins of a printed page
 const charts = [];
 for (const place of document.querySelectorAll("[data-chart]")) {
-  const make = {
-    timeline: timelineOf,
-    heat: (at) => matrix(at, waitsOf),
-    bandwidth: bandwidthOf,
-    rails: (at) => matrix(at, givenOf("rails")),
-    experts: (at) => matrix(at, givenOf("experts")),
-  }[place.dataset.chart];
+  const make = MAKERS[place.dataset.chart];
   if (make) charts.push(make(place));
 }
 const steps = document.getElementById("step");

@@ -1,9 +1,4 @@
 // The timeline: a lane a rank, stretches by class, drag to see a part larger.
-const CLASSES = ["idle", "compute", "compute_with_comm", "exposed_wait", "exposed_transfer",
-  "exposed_comm_unsplit", "exposed_memcpy"];
-const CLASS_WORDS = ["idle", "compute", "compute with communication", "waiting for other ranks",
-  "transfer", "communication, wait not known", "copies"];
-
 function timelineOf(place) {
   const found = DATA.timeline;
   const whole = 32768;
@@ -28,25 +23,8 @@ function timelineOf(place) {
   function unpack() {
     const of = step();
     lanes = new Map();
-    for (const [rank, lane] of Object.entries(of.lanes)) {
-      const ends = new Int32Array(lane.run.length);
-      const kinds = new Uint8Array(lane.run.length);
-      let at = lane.from;
-      lane.run.forEach((v, i) => { at += v >> 3; ends[i] = at; kinds[i] = v & 7; });
-      lanes.set(Number(rank), { from: lane.from, ends, kinds, parts: lane.parts });
-    }
+    for (const [rank, lane] of Object.entries(of.lanes)) lanes.set(Number(rank), unpacked(lane));
     shown = state.step ?? 0;
-  }
-
-  function indexAt(lane, tick) {
-    let low = 0;
-    let high = lane.ends.length;
-    while (low < high) {
-      const mid = (low + high) >> 1;
-      if (lane.ends[mid] <= tick) low = mid + 1;
-      else high = mid;
-    }
-    return low;
   }
 
   const x = (tick) => LABELS + (tick - view.from) / (view.to - view.from) * (view.width - LABELS - 4);
@@ -59,7 +37,7 @@ function timelineOf(place) {
     const height = layout.height + 24;
     svg.setAttribute("viewBox", `0 0 ${view.width} ${height}`);
     svg.setAttribute("height", height);
-    const made = [axis(height)];
+    const made = [timeAxis(view, x, step().tick_ns, height)];
     let first = true;
     for (const row of layout.rows) {
       if (row.host !== undefined) { made.push(hostLabel(row)); continue; }
@@ -67,7 +45,7 @@ function timelineOf(place) {
       lane.append(mark("rect", {
         x: LABELS, y: row.y, width: view.width - LABELS - 4, height: row.height, class: "back",
       }));
-      paths(lanes.get(row.of.rank), row).forEach((d, kind) => {
+      lanePaths(lanes.get(row.of.rank), row, view, x).forEach((d, kind) => {
         if (d) lane.append(mark("path", { d, class: CLASSES[kind] }));
       });
       lane.append(rowLabel(row, first));
@@ -78,41 +56,6 @@ function timelineOf(place) {
     same.setAttribute("d", "");
     light();
     said();
-  }
-
-  function paths(lane, row) {
-    const out = CLASSES.map(() => "");
-    for (let i = indexAt(lane, view.from); i < lane.ends.length; i += 1) {
-      const begin = Math.max(view.from, i ? lane.ends[i - 1] : lane.from);
-      if (begin >= view.to) break;
-      const kind = lane.kinds[i];
-      if (begin >= lane.ends[i]) continue;
-      const a = x(begin);
-      const b = x(Math.min(view.to, lane.ends[i]));
-      out[kind] += `M${a.toFixed(2)} ${row.y}h${(b - a).toFixed(2)}v${row.height}H${a.toFixed(2)}z`;
-    }
-    return out;
-  }
-
-  function axis(height) {
-    const group = mark("g", { class: "axis" });
-    const tick = step().tick_ns;
-    const span = (view.to - view.from) * tick;
-    const [size, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]]
-      .find(([s]) => span >= s) ?? [1, "ns"];
-    const count = Math.max(2, Math.floor((view.width - LABELS) / 110));
-    const at = ticks(view.from * tick / size, view.to * tick / size, count);
-    const gap = at.length > 1 ? at[1] - at[0] : 1;
-    const places = Math.min(6, Math.max(0, -Math.floor(Math.log10(gap) + 1e-9)));
-    for (const value of at) {
-      const px = x(value * size / tick);
-      group.append(mark("line", { x1: px, x2: px, y1: 0, y2: height - 20 }));
-      const end = px > view.width - 40;
-      group.append(mark("text", {
-        x: end ? view.width - 4 : px, y: height - 6, "text-anchor": end ? "end" : "middle",
-      }, value.toFixed(places) + " " + unit));
-    }
-    return group;
   }
 
   function light() { lightRows(svg); }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import ideals, trust, units
-from ..terminal import estimate
+from ..replay_screen import estimate
 from .parts import EVERYONE, Panel, absent, items, note, section, table, text
 
 TITLE = "What if"

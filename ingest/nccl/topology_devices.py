@@ -70,6 +70,11 @@ def pci_bandwidth(speed: str, width: int | None) -> int | None:
     return round(rate * 10**9 * width * code / 8)
 
 
+def kind_of_class(text: str) -> str | None:
+    """`gpu` or `nic` by a PCI device's class (0x03 display, 0x12 accelerator, 0x02 network)."""
+    return {"0x03": "gpu", "0x12": "gpu", "0x02": "nic"}.get(text.strip().lower()[:4])
+
+
 class Devices:
     """Follows the elements of a `system` and adds a row for each device and link."""
 
@@ -82,11 +87,15 @@ class Devices:
         self._gpu: dict[str, str] = {}
         self._links: list[dict[str, Any]] = []
         self._gpu_of_bus: dict[str, tuple[str, int | None]] = {}
+        self._bare: list[str | None] = []
 
     def begin(self, name: str, values: dict[str, str]) -> None:
         """One element with its attributes."""
         parent = next((p for p in reversed(self._parents) if p is not None), None)
         device = None
+        bare: str | None = None
+        if name in ("pci", "gpu", "nic", "net"):
+            self._bare = [None] * len(self._bare)
         if name == "cpu":
             numa = integer(values, "numaid")
             self._hosts.append(values.get("host_hash") or None)
@@ -95,6 +104,7 @@ class Devices:
             self._add(kind="cpu", device=device)
         elif name == "pci":
             device = values.get("busid") or None
+            bare = kind_of_class(values.get("class", ""))
             width = integer(values, "link_width")
             width = width if width is not None and width > 0 else None
             bandwidth = pci_bandwidth(values.get("link_speed", ""), width)
@@ -116,11 +126,14 @@ class Devices:
         elif name not in _PLAIN:
             self.c.odd("unknown_element", f"elements that give no row, first: {name}", "info")
         self._parents.append(device)
+        self._bare.append(bare)
 
     def end(self, name: str) -> None:
-        """The innermost element ends."""
+        """The innermost element ends; a GPU or NIC that only its PCI class tells gets its row."""
         if self._parents:
-            self._parents.pop()
+            bus, kind = self._parents.pop(), self._bare.pop()
+            if bus is not None and kind is not None:
+                self._add(kind=kind, device=f"{kind}@{bus}", peer=bus)
         if name == "cpu" and len(self._hosts) > 1:
             self._hosts.pop()
             self._numas.pop()

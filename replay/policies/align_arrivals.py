@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import engine, ideal
 from ..graph import Kind, TaskGraph
-from ..policy import BadParam, Param, Policy, ReplayJob, integers, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
 
 MAX_ROUNDS = 100
 CONVERGED = 1e-3
@@ -237,6 +237,8 @@ def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGr
     return graph.with_(gap_ns=gap)
 
 
+NEUTRAL = {"factor": 1.0}
+
 POLICY = Policy(
     name="align-arrivals",
     summary="no rank late at its collectives (or lateness scaled), or every operation ideal",
@@ -265,4 +267,10 @@ POLICY = Policy(
     ),
     assumptions=(SHED, IDEAL),
     apply=apply,
+    stage=Stage.ARRIVALS,
+    needs=("participations of all ranks of a collective, on one clock",),
+    valid="lateness that is work of the late rank itself; waits at sends and receives are the "
+    "schedule's",
+    checked="ranks ready at 0, 0, 0 and 2 ms with a 0.4 ms exchange: 2.4 ms, aligned 0.4 ms; S of "
+    "the straggler study's jobs (OSDI 2025) with to=ideal",
 )

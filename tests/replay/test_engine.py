@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.replay import engine
+from retime.replay import engine, steps
 from retime.replay.graph import build
 
 
@@ -104,3 +104,20 @@ def test_what_ifs_must_fit_the_graph():
     graph, _ = build(3, np.array([], int), np.array([], int))
     with pytest.raises(ValueError, match=r"expected \(k, 3\)"):
         engine.replay_many(graph, np.zeros((2, 4), np.int64))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 30), st.integers(0, 9)),
+                max_size=24))  # fmt: skip
+def test_time_of_some_intervals_that_others_leave_bare(drawn):
+    def arrays(mine):
+        rows = [(r, s, s + d) for a, r, s, d in drawn if a == mine]
+        return [np.array([row[i] for row in rows], np.int64) for i in range(3)]
+
+    # Each moment of each rank, one by one.
+    bare = 0
+    for rank in range(3):
+        for t in range(40):
+            inside = {a for a, r, s, d in drawn if r == rank and s <= t < s + d}
+            bare += inside == {True}
+    assert steps._alone(*arrays(True), *arrays(False)) == bare

@@ -38,3 +38,19 @@ def test_what_is_none_of_these(text):
 def test_bandwidth_is_more_than_zero():
     with pytest.raises(ValueError, match="more than 0"):
         quantities.bandwidth_bytes_per_s("0GB/s")
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (quantities.time_ns, "1e300s"),
+        (quantities.time_ns, "101e9s"),
+        (quantities.size_bytes, "1e300GB"),
+        (quantities.size_bytes, "1e19"),
+        (quantities.bandwidth_bytes_per_s, "1e308GB/s"),
+        (quantities.bandwidth_bytes_per_s, "1e-300GB/s"),
+    ],
+)
+def test_what_would_overflow_later_is_refused(read, text):
+    with pytest.raises(ValueError, match=r"at most|is from"):
+        read(text)

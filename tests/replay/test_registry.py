@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from retime.replay import policies
-from retime.replay.policy import BadParam
+from retime.replay.policy import BadParam, Stage
 
 
 def test_every_policy_is_documented():
@@ -21,10 +21,35 @@ def test_every_policy_is_documented():
             assert not param.choices or param.default in param.choices
 
 
+STAGES = {
+    Stage.PLACEMENT: {"parallelism", "replicate-experts", "place-experts", "reshard"},
+    Stage.VOLUME: {"batch-a2a", "compress"},
+    Stage.ALGORITHM: {
+        "algorithm", "hierarchical", "rail-balance", "wave-schedule", "select",
+        "congestion-aware", "optical", "on-package", "host-staged",
+    },
+    Stage.LINKS: {"scale-fabric", "datapath", "launch-path", "isolate-storage"},
+    Stage.SCHEDULE: {"sm-budget", "tile-overlap", "megakernel", "overlap"},
+    Stage.ARRIVALS: {"align-arrivals"},
+    Stage.RUN: {"checkpoint"},
+}  # fmt: skip
+
+
+def test_the_catalogue_is_whole_and_every_policy_at_its_stage():
+    assert sum(map(len, STAGES.values())) == 25
+    for stage, names in STAGES.items():
+        assert {p.name for p in policies.REGISTRY.values() if p.stage == stage} == names
+    for policy in policies.REGISTRY.values():
+        assert policy.needs, policy.name
+        assert policy.valid, policy.name
+        assert policy.checked, policy.name
+
+
 def test_parameters_take_units():
     policy, values = policies.resolve("algorithm:algo=ring,alpha=0.822us,bandwidth=450GB/s")
     assert policy.name == "algorithm"
-    assert values == {
+    given = {k: values[k] for k in ("op", "algo", "from", "alpha", "bandwidth")}
+    assert given == {
         "op": ("all_reduce",),
         "algo": "ring",
         "from": "auto",
@@ -36,6 +61,11 @@ def test_parameters_take_units():
 def test_parameters_from_python():
     _, values = policies.resolve(("algorithm", {"algo": "ring", "alpha": 5.0}))
     assert (values["algo"], values["alpha"]) == ("ring", 5.0)
+
+
+def test_lists_from_python_are_as_typed_ones():
+    _, values = policies.resolve(("align-arrivals", {"ranks": [0, 1], "op": ["all_reduce"]}))
+    assert (values["ranks"], values["op"]) == ((0, 1), ("all_reduce",))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +82,15 @@ def test_parameters_from_python():
         ("align-arrivals:factor=much", BadParam, "factor='much'"),
         (("algorithm", "tree"), BadParam, "parameters are a mapping"),
         (7, BadParam, "a policy is a name"),
+        ("align-arrivals:factor=inf", BadParam, "factor=inf: expected a finite number"),
+        (("datapath", {"alpha": float("nan")}), BadParam, "alpha=nan: expected a finite number"),
+        ("optical:switches=9223372036854775807", BadParam, "beyond anything that is counted"),
+        ("datapath:beta=1e308", BadParam, "beyond anything that is counted"),
+        (("batch-a2a", {"batches": 2.5}), BadParam, "batches=2.5: expected a whole number"),
+        (("batch-a2a", {"batches": None}), BadParam, "batches=None: expected a value"),
+        (("checkpoint", {"save": {}}), BadParam, "save={}: expected a number"),
+        (("align-arrivals", {"ranks": {}}), BadParam, "ranks={}: expected a list"),
+        ("parallelism:best=" + "x" * 10**5, BadParam, "best='xxxxx"),
     ],
 )
 def test_what_is_wrong_gets_one_sentence(spec, error, says):
@@ -59,4 +98,5 @@ def test_what_is_wrong_gets_one_sentence(spec, error, says):
         policies.resolve(spec)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
     assert caught.value.exit_code == 2

@@ -10,7 +10,7 @@ import pytest
 from retime.ingest.errors import UnusableInput, UsageError
 from retime.ingest.schema import TABLES
 from retime.replay import kineto, load, run
-from retime.replay.policy import BadParam, Policy
+from retime.replay.policy import BadParam, Policy, Stage
 
 US = 1_000
 
@@ -45,8 +45,8 @@ NEUTRAL = Policy("neutral", "nothing", "a test", (), (), lambda job: job)
 def test_the_object(tables):
     result = run.replay(job_of(tables), [HALVED])
     assert set(result) == {
-        "job", "steps", "measured_ns", "replayed_ns", "fidelity_pct", "critical_path", "warnings",
-        "policies",
+        "job", "steps", "measured_ns", "replayed_ns", "fidelity_pct", "critical_path", "floors",
+        "warnings", "policies",
     }  # fmt: skip
     # Steps of 370, 470, 370, 470.
     assert result["steps"] == [0, 1, 2, 3]
@@ -54,8 +54,8 @@ def test_the_object(tables):
     assert result["fidelity_pct"] == 0
     (entry,) = result["policies"]
     assert set(entry) == {
-        "name", "params", "step_ns", "low_ns", "high_ns", "gain_pct", "recovered", "assumptions",
-        "warnings",
+        "name", "params", "step_ns", "low_ns", "high_ns", "gain_pct", "recovered", "floors",
+        "assumptions", "warnings",
     }  # fmt: skip
     # forward: 300 or 400 on rank 1 becomes 150 or 200; 220 and 270 a step.
     assert entry["name"] == "halved"
@@ -96,10 +96,32 @@ def test_aligned_arrivals_are_the_even_job(tables):
 def test_several_policies_are_tried_alone_then_together(tables):
     result = run.replay(job_of(tables), [HALVED, "align-arrivals:ranks=1", HALVED])
     names = [p["name"] for p in result["policies"]]
-    assert names == ["halved", "align-arrivals", "halved", "halved + align-arrivals + halved"]
+    # Together by their stages: when ranks come is changed last.
+    assert names == ["halved", "align-arrivals", "halved", "halved + halved + align-arrivals"]
     assert result["policies"][-1]["params"]["align-arrivals.ranks"] == [1]
     alone, together = result["policies"][0], result["policies"][-1]
     assert together["step_ns"] < alone["step_ns"]
+
+
+def test_together_they_apply_by_their_stages(tables):
+    applied = []
+
+    def noting(name, stage):
+        def apply(job, **_):
+            applied.append(name)
+            return job
+
+        return Policy(name, "says when", "a test", (), ("none",), apply, stage)
+
+    last = noting("links", Stage.LINKS)
+    given = [noting("b", Stage.SCHEDULE), noting("a", Stage.SCHEDULE), noting("v", Stage.VOLUME)]
+    tries = run.plan([*given, last])
+    assert [p.name for p, _ in tries[-1]] == ["v", "links", "b", "a"]
+    applied.clear()
+    entry = run.estimate(run.baseline(job_of(tables)), tries[-1])
+    assert applied == ["v", "links", "b", "a"]
+    assert entry["name"] == "v + links + b + a"
+    assert entry["assumptions"][0] == "applied in the order of their stages: v + links + b + a"
 
 
 def test_a_sweep_gives_an_entry_a_point(tables):
@@ -154,7 +176,38 @@ def test_a_replay_far_off_is_flagged(tables):
     dur = np.where(job.graph.ops("forward"), job.graph.dur_ns - 100 * US, job.graph.dur_ns)
     result = run.replay(job.with_graph(dur_ns=dur), [NEUTRAL])
     assert result["fidelity_pct"] == pytest.approx(100 * (100 / 370 + 100 / 470) / 2)
-    assert any("doubtful" in w for w in result["policies"][0]["warnings"])
+    assert result["policies"][0]["warnings"][0] == (
+        "estimates are doubtful: the unchanged replay is 24.2 % off the measured steps"
+    )
+    with pytest.raises(run.NotFaithful, match=r"24.2 % off .* more than the 5 % that --strict"):
+        run.replay(job.with_graph(dur_ns=dur), [NEUTRAL], strict=True)
+    assert run.NotFaithful.exit_code == 3
+    assert run.replay(job, [NEUTRAL], strict=True)["policies"]
+
+
+def test_the_calibration_is_given_where_asked_for(tables):
+    job = job_of(tables)
+    assert "calibration" not in run.replay(job)
+    (row,) = run.replay(job, calibration=True)["calibration"]
+    assert (row["op"], row["n"], row["collectives"]) == ("all_reduce", 2, 4)
+    json.dumps(row, allow_nan=False)
+
+
+def test_timelines_of_before_and_after(tables):
+    base = run.baseline(job_of(tables))
+    lines = run.timelines(base, run.plan([HALVED])[0])
+    work = lines.before.graph.ops("forward")
+    np.testing.assert_array_equal(
+        (lines.after_end_ns - lines.after_start_ns)[work],
+        (lines.before_end_ns - lines.before_start_ns)[work] // 2,
+    )
+    np.testing.assert_array_equal(lines.before_start_ns, base.start_ns)
+
+
+def test_many_scenarios_at_once_are_each_alone(tables):
+    base = run.baseline(job_of(tables))
+    tries = run.plan(["align-arrivals"], {"factor": [k / 40 for k in range(41)]})
+    assert run.estimates(base, tries) == [run.estimate(base, one) for one in tries]
 
 
 class Snapshot:
@@ -224,6 +277,12 @@ def test_less_lateness_never_lengthens_a_step_looked_at_alone(demo_snapshot):
         times = [point["step_ns"] for point in swept["policies"]]
         assert times[0] == pytest.approx(swept["measured_ns"], rel=1e-4)
         assert times == sorted(times, reverse=True)
+
+
+def test_what_runs_side_by_side_is_what_runs_alone(demo_snapshot):
+    base = run.baseline(load.load(demo_snapshot))
+    tries = run.plan(["align-arrivals"], {"ranks": ["0", "1", "2", "3"], "factor": [0, 0.5]})
+    assert run.estimates(base, tries) == [run.estimate(base, one) for one in tries]
 
 
 def test_bundled_jobs_gaps_are_explained(demo_snapshot):

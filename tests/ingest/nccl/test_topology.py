@@ -230,6 +230,10 @@ def test_every_real_topology_has_a_row_for_each_element(retime_traces):
         assert detect.detect(source) == "nccl-topology"
         rows, odd = rows_of(source)
         elements = [KINDS[e.tag] for e in ET.parse(path).iter() if e.tag in KINDS]
+        # A template names GPUs and NICs by their PCI class only: 0x0302 and 0x0200, 0x0207.
+        leaves = [e for e in ET.parse(path).iter("pci") if not len(e)]
+        elements += ["gpu" for e in leaves if e.get("class", "")[:6] in ("0x0302", "0x1200")]
+        elements += ["nic" for e in leaves if e.get("class", "")[:6] in ("0x0200", "0x0207")]
         assert sorted(r["kind"] for r in rows) == sorted(elements), path.name
         assert not {"unknown_element", "pci_speed_unknown", "link_speed_unknown"} & odd.keys()
 
@@ -251,3 +255,16 @@ def test_the_rocm_model_links_every_gpu_with_every_other(retime_traces):
     links = {(r["rank"], r["peer_rank"]) for r in rows if r["kind"] == "xgmi"}
     assert links == {(a, b) for a in range(8) for b in range(8) if a != b}
     assert {r["bandwidth_bytes_per_s"] for r in rows if r["kind"] == "nic"} == {50_000_000_000}
+
+
+def test_devices_of_a_template_are_told_by_their_pci_class(retime_traces):
+    # AWS p4d.24xlarge: 8 A100 and 4 EFA NICs; Azure ND H100 v5: 8 H100 and 8 InfiniBand NICs.
+    for name, gpus, nics in (("p4d-24xl-topo.xml", 8, 4), ("ndv5-topo.xml", 8, 8)):
+        (path,) = (retime_traces / "topo").rglob(name)
+        rows, _ = rows_of(source_of(path))
+        found = [r for r in rows if r["kind"] in ("gpu", "nic")]
+        assert [r["kind"] for r in found].count("gpu") == gpus
+        assert [r["kind"] for r in found].count("nic") == nics
+        buses = {r["device"] for r in rows if r["kind"] == "pci"}
+        assert all(r["peer"] in buses and r["device"].endswith(r["peer"]) for r in found)
+        assert all("numa" in r and "bandwidth_bytes_per_s" not in r for r in found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -173,10 +175,10 @@ def test_unknown_algorithm_is_taken_to_be_a_ring(tables):
 
 
 def test_algorithm_without_a_model_is_left(tables):
-    job = ring_job(tables, algo="nvls")
+    job = ring_job(tables, algo="collnet_chain")
     after = applied(job, "algorithm")
     np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
-    assert any("ran as 'nvls', which has no model" in w for w in after.warnings)
+    assert any("ran as 'collnet-chain': left as measured" in w for w in after.warnings)
 
 
 def test_collectives_without_a_size_are_left(tables):
@@ -213,6 +215,111 @@ def test_combinations_without_a_model(tables):
     with pytest.raises(models.NoModel, match="all_gather works with ring"):
         applied(job, "algorithm:op=all_gather,algo=tree")
     with pytest.raises(models.NoModel, match="there are models of all_reduce"):
-        applied(job, "algorithm:op=alltoall")
+        applied(job, "algorithm:op=alltoallw")
     with pytest.raises(BadParam):
         applied(job, "algorithm:from=star")
+
+
+@pytest.mark.parametrize(
+    ("algo", "small_us", "large_us"),
+    [
+        # Arithmetic on the closed forms, n = 8: see tests/replay/models/test_closed.py.
+        ("recursive-doubling", 2.534, 561.7),
+        ("halving_doubling", 4.972, 331.2),
+        ("double-tree", 5.069, 426.5),
+        ("direct", 1.684, 327.9),
+        ("ps", 1.963, 2611.4),
+    ],
+)
+def test_every_algorithm_of_the_table(tables, algo, small_us, large_us):
+    after = applied(ring_job(tables), f"algorithm:algo={algo}")
+    assert transfers(after, 10 << 10)[0] / 1e3 == pytest.approx(small_us, rel=3e-3)
+    assert transfers(after, 80 << 20)[0] / 1e3 == pytest.approx(large_us, rel=3e-3)
+
+
+def test_small_ones_favour_a_tree_and_large_ones_a_ring(tables):
+    after = applied(ring_job(tables), "algorithm:algo=tree")
+    assert transfers(after, 10 << 10)[0] < 11_548 < 337_700 < transfers(after, 80 << 20)[0]
+
+
+@pytest.mark.parametrize(
+    "spec", ["algo=ring", "algo=ring,protocol=keep", "algo=keep", "algo=tree,dim=pp"]
+)
+def test_neutral_parameters_change_nothing(tables, spec):
+    job = ring_job(tables)
+    after = applied(job, f"algorithm:{spec}")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+
+
+def test_an_algorithm_that_is_not_for_so_many_ranks_is_left(tables):
+    job = ring_job(tables, op="all_gather", group_size=6, ranks=6)
+    after = applied(job, "algorithm:op=all_gather,algo=halving-doubling")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("stands for 2, 4, 8, ... ranks, not for 6" in w for w in after.warnings)
+
+
+def on_one_host(job, device="NVIDIA H100 80GB HBM3"):
+    """The job with ranks that are known to be GPUs of one host."""
+    ranks = pl.DataFrame(
+        {"rank": range(N), "host": ["h"] * N, "local_rank": range(N), "device_name": [device] * N}
+    )
+    return run.baseline(replace(job, facts={**job.facts, "ranks": ranks})).job
+
+
+def changed(job, spec):
+    policy, values = resolve(spec)
+    return policy.apply(job, **values)
+
+
+def test_a_protocol_by_nccls_tuning_model(tables):
+    # 80 MiB, 8 H100, ring: it ran as Simple, 56 us + M/205.71 GB/s (LL128 takes 40.6 us +
+    # M/189.26 GB/s, 4 % more); LL: 15 us + M/80.57 GB/s.
+    job = on_one_host(ring_job(tables))
+    after = changed(job, "algorithm:algo=keep,protocol=LL")
+    m = 80 << 20
+    ran = 56e3 + m / (360 * 8 / 14)
+    ratio = (15e3 + m / (141 * 8 / 14)) / ran
+    assert transfers(after, m)[0] / 337_732 == pytest.approx(ratio, rel=2e-3)
+    # 10 KiB ran as LL already.
+    assert transfers(after, 10 << 10)[0] == transfers(job, 10 << 10)[0]
+    assert any("NCCL on h100, 8 ranks, 1 hosts" in a for a in after.assumptions)
+
+
+def test_nccls_own_choice_is_never_slower_by_its_model(tables):
+    job = on_one_host(ring_job(tables))
+    after = changed(job, "algorithm:algo=auto")
+    assert (after.graph.dur_ns <= job.graph.dur_ns).all()
+    # 80 MiB: NVLS, 25 us + M / 272 GB/s, for a ring of 56 us + M / 205.7 GB/s (Simple).
+    ran = 56e3 + (80 << 20) / (360 * 8 / 14)
+    ratio = (25e3 + (80 << 20) / 272) / ran
+    assert transfers(after, 80 << 20)[0] / 337_732 == pytest.approx(ratio, rel=2e-3)
+
+
+def test_what_nccl_does_not_offer_is_left(tables):
+    job = on_one_host(ring_job(tables))
+    after = changed(job, "algorithm:algo=nvls,protocol=LL")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("NCCL does not offer nvls LL there" in w for w in after.warnings)
+    after = changed(job, "algorithm:algo=halving-doubling,protocol=LL")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("NCCL has no algorithm 'halving-doubling'" in w for w in after.warnings)
+
+
+def test_a_device_that_nccl_does_not_know_asks_for_the_machine(tables):
+    job = on_one_host(ring_job(tables), device="Instinct MI300X")
+    after = changed(job, "algorithm:protocol=LL128")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("give machine, one of v100, a100" in w for w in after.warnings)
+    after = changed(job, "algorithm:protocol=LL128,machine=h100")
+    assert (after.graph.dur_ns != job.graph.dur_ns).any()
+
+
+def test_nccls_models_take_no_alpha(tables):
+    with pytest.raises(BadParam, match="leave out alpha and bandwidth, or protocol"):
+        applied(ring_job(tables), "algorithm:protocol=LL,alpha=1us")
+
+
+def test_a_recorded_tree_is_nccls_double_tree(tables):
+    job = ring_job(tables, algo="tree")
+    after = applied(job, "algorithm:algo=double-tree")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)

@@ -1,0 +1,269 @@
+"""How fast jobs are re-timed: the engine's inner loop, a step of 1,024 ranks, a published what-if.
+
+    python benchmarks/replay.py [--tasks 10000000] [--ranks 1024] [--per-rank 5000] [--runs 5]
+                                [--ar TRACE] [--artifact FOLDER] [--only loop,step,ar] [--json]
+
+loop: one pass over a random graph of 10 million tasks and 17 million edges, on one core, without
+contention. step: a step of 1,024 ranks by 5,000 tasks (work on two streams, 64 collectives of
+eight ranks each a rank and 64 of the ranks that are alike in their hosts) under `align-arrivals`
+and under faster collectives, by `run.estimate`: all that `retime replay` does but reading the job
+and building its graph. ar: S, by type, by worker and by rank of the job AR of the OSDI'25
+straggler study (`--ar`, its trace-AR.parquet), from its graph on; `--artifact` is a clone of that
+study's public repository, whose own analyser (its `wia.py`, with its imports and its dumps) is then
+run on its copy of the same file. The best of `--runs` counts; the last line says how busy the
+machine was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+
+EDGES_A_TASK = 1.7
+
+
+def best(of: Callable[[], Any], runs: int) -> dict[str, float]:
+    """The fastest of some runs, after one that compiles: seconds, and seconds of CPU (all cores).
+
+    Where others use the machine the second says more; of another process it has nothing.
+    """
+    of()
+    took, cpu = [], []
+    for _ in range(runs):
+        t, c = time.perf_counter(), time.process_time()
+        of()
+        took.append(time.perf_counter() - t)
+        cpu.append(time.process_time() - c)
+    return {"seconds": min(took), "cpu_s": min(cpu)}
+
+
+def loop(tasks: int, runs: int) -> dict[str, Any]:
+    """The inner loop alone: a task follows the one before on its stream, and 7 of 10 another."""
+    from retime.replay import engine
+
+    rng = np.random.default_rng(0)
+    streams = 1024
+    second = rng.random(tasks) < EDGES_A_TASK - 1
+    many = np.where(second, 2, 1)
+    many[:streams] = 0
+    ptr = np.zeros(tasks + 1, np.int64)
+    np.cumsum(many, out=ptr[1:])
+    pred = np.empty(ptr[-1], np.int64)
+    task = np.arange(streams, tasks)
+    pred[ptr[task]] = task - streams
+    other = task[many[streams:] == 2]
+    pred[ptr[other] + 1] = np.maximum(0, other - rng.integers(1, 20 * streams, len(other)))
+    gap, dur = rng.integers(0, 100, tasks), rng.integers(0, 1000, tasks)
+    release, end = np.zeros(tasks, np.int64), np.empty(tasks, np.int64)
+    took = best(lambda: engine.ends(gap, dur, ptr, pred, release, end), runs)
+    return {
+        "what": "inner loop",
+        "tasks": tasks,
+        "edges": len(pred),
+        **took,
+    }
+
+
+def step(ranks: int, per_rank: int, runs: int) -> list[dict[str, Any]]:
+    """A step of many ranks, re-timed under two policies once its graph stands."""
+    from retime.replay import run, transfers
+    from retime.replay.policy import Policy
+
+    t = time.perf_counter()
+    job = made(ranks, per_rank)
+    built = time.perf_counter() - t
+    t = time.perf_counter()
+    base = run.baseline(job)
+    first = time.perf_counter() - t
+
+    def faster(job, **_):
+        job, rows = transfers.chosen(job)
+        return transfers.scaled(job, rows, np.full(len(rows), 0.5))
+
+    halved = Policy("transfers halved", "", "", (), ("none",), faster)
+    out = []
+    for policy in (halved, "align-arrivals"):
+        (scenario,) = run.plan([policy])
+        took = best(lambda s=scenario: run.estimate(base, s), runs)
+        out.append(
+            {
+                "what": f"step of {ranks} x {per_rank}: {scenario[0][0].name}",
+                "tasks": job.graph.n,
+                "edges": len(job.graph.pred),
+                **took,
+                "graph_s": built,
+                "baseline_s": first,
+            }
+        )
+    return out
+
+
+def made(ranks: int, per_rank: int):
+    """One step of `ranks` on hosts of eight, about `per_rank` tasks each, as a replay job."""
+    import polars as pl
+    from retime.replay import engine, graph
+    from retime.replay.graph import Kind
+    from retime.replay.policy import ReplayJob
+
+    each, layers = 8, 64
+    work = max(1, per_rank // layers - 4)
+    rng = np.random.default_rng(1)
+    rank = np.arange(ranks)
+    host, local = rank // each, rank % each
+    n_hosts = -(-ranks // each)
+    blocks: list[dict[str, np.ndarray]] = []
+    src, dst = [], []
+    n = 0
+    last = None
+
+    def add(k, **columns):
+        nonlocal n
+        blocks.append({name: np.broadcast_to(c, (k,)) for name, c in columns.items()})
+        n += k
+        return np.arange(n - k, n)
+
+    collectives = 0
+    for layer in range(layers):
+        for _ in range(work):
+            dur = rng.integers(1_000, 200_000, ranks)
+            now = add(ranks, kind=Kind.COMPUTE, rank=rank, op=0, dur_ns=dur)
+            if last is not None:
+                src.append(last)
+                dst.append(now)
+            last = now
+        for group, first in ((host, 0), (n_hosts + local, n_hosts)):
+            size = 1 << int(rng.integers(12, 26))
+            code = collectives + group - first
+            part = {"comm": group, "collective": code, "bytes": size, "op": 1}
+            arrive = add(ranks, kind=Kind.ARRIVE, rank=rank, **part)
+            groups = int(group.max()) - first + 1
+            join = add(groups, kind=Kind.JOIN, rank=-1, op=1, collective=collectives
+                       + np.arange(groups), comm=first + np.arange(groups))  # fmt: skip
+            moved = add(ranks, kind=Kind.TRANSFER, rank=rank, dur_ns=5_000 + size // 50, **part)
+            src += [last, arrive, join[group - first], arrive]
+            dst += [arrive, join[group - first], moved, moved]
+            # Every other collective is waited for only by the next one.
+            last = moved if layer % 2 else arrive
+            collectives += groups
+    names = ("kind", "rank", "op", "dur_ns", "comm", "collective", "bytes")
+    none = {"dur_ns": 0, "comm": -1, "collective": -1, "bytes": 0}
+    columns = {
+        name: np.concatenate(
+            [b[name] if name in b else np.full(len(b["kind"]), none[name]) for b in blocks]
+        )
+        for name in names
+    }
+    comms = [f"tp{h}" for h in range(n_hosts)] + [f"dp{i}" for i in range(each)]
+    built, _ = graph.build(
+        n, np.concatenate(src), np.concatenate(dst), order_ns=np.arange(n),
+        step=np.zeros(n, np.int64), op_names=("work", "all_reduce"), comm_names=tuple(comms),
+        **columns,
+    )  # fmt: skip
+    start, end = engine.replay(built)
+    built = built.with_(start_ns=start, end_ns=end)
+    facts = {
+        "ranks": pl.DataFrame({"rank": rank, "host": [f"h{h}" for h in host], "local_rank": local}),
+        "comms": pl.DataFrame({"comm": comms, "dim": ["tp"] * n_hosts + ["dp"] * each}),
+    }
+    return ReplayJob(built, "step", facts)
+
+
+def ar(trace: Path, artifact: Path | None, runs: int) -> list[dict[str, Any]]:
+    """The published what-if set of the job AR; and the study's own analyser on the same file."""
+    from retime.ingest.run import ingest
+    from retime.ingest.warehouse import Warehouse
+    from retime.replay import recorded, stragglers
+
+    with tempfile.TemporaryDirectory() as scratch:
+        ingest(scratch, [str(trace)], job="ar")
+        files = Warehouse(scratch).snapshot("ar").files
+        graphs: list[Any] = []
+        found: list[Any] = []
+        built = best(lambda: graphs.append(recorded.load(files, launches=False).graph), runs)
+        what_ifs = best(lambda: found.append(stragglers.analyse(graphs[-1])), runs)
+    both = {k: built[k] + what_ifs[k] for k in built}
+    told = {"S": found[-1].slowdown, "tasks": graphs[-1].n, "edges": len(graphs[-1].pred)}
+    out = [
+        {"what": "AR: graph from its tables", **built},
+        {"what": "AR: S, by type, worker and rank", **what_ifs, **told},
+        {"what": "AR: both", **both},
+    ]
+    if artifact is not None:
+        theirs = best(lambda: _analyse(artifact), max(1, runs // 2))
+        out.append({"what": "AR: the study's analyser", **theirs,
+                    "times": theirs["seconds"] / both["seconds"]})  # fmt: skip
+    return out
+
+
+def _analyse(artifact: Path) -> None:
+    """The command that the study's `run_all.sh` has for this job, in a process of its own."""
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(
+            [
+                sys.executable, "analyzer/wia.py", "--metadata", "data/meta-AR.yaml",
+                "--trace", "data/trace-AR.parquet", "--dump-dir", scratch,
+            ],
+            cwd=artifact, env={**os.environ, "PYTHONPATH": str(artifact)}, check=True,
+            capture_output=True,
+        )  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--tasks", type=int, default=10_000_000)
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--per-rank", type=int, default=5000)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--ar", type=Path, help="trace-AR.parquet of the straggler study")
+    parser.add_argument("--artifact", type=Path, help="a clone of that study's repository")
+    parser.add_argument("--only", default="loop,step,ar")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    wanted = set(args.only.split(","))
+    rows: list[dict[str, Any]] = []
+    if "loop" in wanted:
+        rows.append(loop(args.tasks, args.runs))
+    if "step" in wanted:
+        rows += step(args.ranks, args.per_rank, args.runs)
+    if "ar" in wanted and args.ar is not None:
+        rows += ar(args.ar, args.artifact, args.runs)
+    load = os.getloadavg()[0]
+    if args.json:
+        print(json.dumps({"load": load, "rows": rows}, indent=1))
+        return
+    for row in rows:
+        print(_line(row))
+    if "ar" in wanted and args.ar is None:
+        print("AR: not run (--ar takes its trace)")
+    elif "ar" in wanted and args.artifact is None:
+        print("AR: not compared with the study's analyser (--artifact takes a clone of it)")
+    print(f"load of the machine: {load:.1f} on {os.cpu_count()} cores")
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = f"{row['what']:40} {row['seconds'] * 1e3:10.1f} ms (cpu {row['cpu_s'] * 1e3:.1f})"
+    if "tasks" in row:
+        text += f"  {row['tasks']:,} tasks, {row['edges']:,} edges"
+    if row["what"] == "inner loop":
+        rate = [row["tasks"] / row[k] / 1e6 for k in ("seconds", "cpu_s")]
+        text += f": {rate[0]:.0f} M tasks/s (by cpu {rate[1]:.0f})"
+    if "baseline_s" in row:
+        text += f"  graph {row['graph_s']:.1f} s, unchanged replay {row['baseline_s']:.1f} s"
+    return text + (f"  {row['times']:.0f} times ours" if "times" in row else "")
+
+
+if __name__ == "__main__":
+    main()

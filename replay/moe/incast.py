@@ -1,0 +1,68 @@
+"""The incast term: as stated, or fitted to all-to-alls that ran."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..policy import ReplayJob
+from .exchange import Exchange, Found
+from .schedules import Native
+from .waves import Incast
+
+SPREAD = 2.0
+"""Most senders must differ by this factor between all-to-alls for incast to be told apart."""
+
+
+def senders(one: Exchange) -> int:
+    """The most members that send to one, between hosts if any do."""
+    cross, inside = one.parts()
+    part = cross if cross.any() else inside
+    off = part > 0
+    np.fill_diagonal(off, False)
+    return int(off.sum(axis=0).max(initial=0))
+
+
+def stated(found: Found, gamma: float, free: int) -> tuple[ReplayJob, Incast]:
+    """The incast term: as given, or fitted where gamma is not a number."""
+    if not math.isnan(gamma):
+        return found.job, Incast(gamma, free)
+    fitted = fit(found, free)
+    if fitted is None:
+        said = (
+            "gamma cannot be fitted: its all-to-alls have too much the same number of senders to "
+            "tell incast from bandwidth; none is taken (record groups of different size, or state "
+            "gamma)"
+        )
+        return found.job.note(warnings=(said,)), Incast(0.0, free)
+    said = f"gamma {fitted:.4g}: fitted to {len(found.exchanges)} all-to-alls that ran"
+    return found.job.note(assumptions=(said,)), Incast(fitted, free)
+
+
+def fit(found: Found, free: int) -> float | None:
+    """gamma >= 0 from measured over port time against senders; None where they do not differ.
+
+    measured = c (1 + gamma max(0, k - free)) times what the busiest port needs: c takes up an
+    error of the bandwidth, least squares over all-to-alls the rest.
+    """
+    x, y = [], []
+    for one in found.exchanges:
+        bare = Native("all-at-once", 0, Incast()).time_ns(one, found.speeds) - one.latency_ns
+        moved = one.demand.transfer_ns - one.latency_ns
+        if bare > 0 and moved > 0:
+            x.append(max(0, senders(one) - free))
+            y.append(moved / bare)
+    if len(x) < 2 or max(x) < SPREAD * max(min(x), 1):
+        return None
+    slope, level = np.polyfit(np.array(x, float), np.array(y), 1)
+    if level <= 0:
+        return None
+    return max(0.0, float(slope / level))
+
+
+def words(term: Incast) -> str:
+    """The incast term in one clause."""
+    if term.gamma == 0:
+        return "no incast term"
+    return f"incast gamma {term.gamma:.4g} beyond {term.free} senders"

@@ -1,0 +1,120 @@
+"""Network operations initiated by the GPU or by a CPU proxy, on queues of their own or shared.
+
+A message costs t_init + t_done (and the proxy, where one stands between) beside its wire and its
+bytes; behind Q bytes of bulk on the same queue it also waits Q/B; and a NIC with more connections
+than it caches starts fewer messages a second. What was recorded holds the old path's cost: the
+difference is what moves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import by_group, transfers
+from ..hockney import coefficients
+from ..launching import COMPLETE_NS, INITIATE_NS, PROXY_NS, overhead_ns, rate_share
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
+from ..quantities import size_bytes, time_ns
+
+NEUTRAL = {"path": "proxy", "recorded": "proxy"}
+
+ASSUMPTIONS = (
+    "every message of an algorithm's chain is a network operation, started on the path given",
+)
+
+
+def apply(
+    job: ReplayJob,
+    *,
+    path: str,
+    recorded: str,
+    initiate: float,
+    complete: float,
+    proxy: float,
+    bulk: int,
+    connections: int,
+    rate: float,
+    op: tuple[str, ...] = (),
+    dim: tuple[str, ...] = (),
+    comm: tuple[str, ...] = (),
+) -> ReplayJob:
+    """The job with network operations started on another path."""
+    for name, value in (("initiate", initiate), ("complete", complete), ("proxy", proxy)):
+        if value < 0:
+            raise BadParam(f"policy launch-path: {name}={value:g}: a time of 0 or more")
+    if bulk < 0 or connections < 0:
+        raise BadParam("policy launch-path: bulk and connections are 0 or more")
+    if not (np.isfinite(rate) and rate > 0):
+        raise BadParam(f"policy launch-path: rate={rate:g}: messages a second, above 0")
+    job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
+    if not len(rows):
+        return job
+    less_ns = overhead_ns(path, initiate, complete, proxy) - overhead_ns(
+        recorded, initiate, complete, proxy
+    )
+    on_host, unplaced, bound = 0, 0, 0
+
+    def price(group: by_group.Group) -> np.ndarray | None:
+        nonlocal on_host, unplaced, bound
+        if group.link.level == "intra host":
+            on_host += len(group.rows)
+            return None
+        if group.link.level == "unknown":
+            unplaced += len(group.rows)
+        messages, _ = coefficients(group.op, group.algo, group.n)
+        before = group.time_ns()
+        # No path makes a message cost less than nothing.
+        alpha = max(group.link.alpha_ns + less_ns, 0.0)
+        after = group.time_ns(alpha) + bulk * 1e9 / group.link.bandwidth_bytes_per_s
+        slowest = messages * 1e9 / (rate * rate_share(connections))
+        limit = slowest if connections else 0.0
+        bound += int((after < limit).sum())
+        return np.maximum(after, limit) / before
+
+    job, ratio = by_group.ratios(job, rows, price)
+    job = transfers.scaled(job, rows, ratio).note(assumptions=ASSUMPTIONS)
+    said = []
+    if on_host:
+        said.append(f"{on_host} collectives stay inside a host, without a NIC: left as measured")
+    if unplaced:
+        said.append(
+            f"whether {unplaced} collectives leave a host is not known: taken to; record the hosts "
+            "of ranks to tell"
+        )
+    if bound:
+        said.append(f"{bound} collectives are bound by the NIC's message rate, not by the path")
+    notes = (
+        f"a message costs {less_ns / 1e3:+.3g} us against what was recorded ({recorded} to {path})",
+    )
+    if bulk:
+        notes += (f"each collective begins behind {bulk / 1e6:.4g} MB of bulk on its queue",)
+    return job.note(assumptions=notes, warnings=tuple(said))
+
+
+POLICY = Policy(
+    name="launch-path",
+    summary="network operations started by the GPU or a CPU proxy, on own or shared queues",
+    source="GPU-Initiated Communication Dissected; NCCL GIN (arXiv 2511.15076)",
+    params=(
+        Param("path", str, "gpu", "", "who starts operations", ("gpu", "proxy")),
+        Param("recorded", str, "proxy", "", "who did in the recorded job", ("gpu", "proxy")),
+        Param("initiate", time_ns, INITIATE_NS, "ns", "to initiate an operation"),
+        Param("complete", time_ns, COMPLETE_NS, "ns", "to see that it is done"),
+        Param("proxy", time_ns, PROXY_NS, "ns", "more by way of a CPU proxy"),
+        Param("bulk", size_bytes, 0, "bytes", "of other traffic ahead on the same queue"),
+        Param("connections", int, 0, "", "of a NIC, for its message rate; 0: no limit"),
+        Param("rate", float, 200e6, "1/s", "messages a NIC starts a second with few connections"),
+        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
+        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
+        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+    ),
+    assumptions=ASSUMPTIONS,
+    apply=apply,
+    stage=Stage.LINKS,
+    needs=("collectives with sizes between hosts", "the hosts of ranks"),
+    valid="messages posted one after another; a proxy thread itself starts 1 to 3 M a second",
+    checked=(
+        "4.7 us a message; behind 8 MiB of bulk at 50 GB/s 37 times that, behind 400 MB 1,700 "
+        "times; 3,000 connections lose 59 % of the message rate (published)"
+    ),
+)

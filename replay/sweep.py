@@ -1,0 +1,34 @@
+"""Many what-ifs of one graph on all cores: numba, polars and numpy let go of the interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+BYTES_A_TASK = 200
+"""What one estimate holds at its worst: a changed graph's arrays, its times, and sorts of them."""
+
+MOST_BYTES = 4 << 30
+"""Of all estimates at once."""
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def over(of: Callable[[T], R], points: Sequence[T], *, tasks: int) -> list[R]:
+    """`of` of each point, in their order, on as many cores as there are and memory allows.
+
+    `tasks` of the graph that a point changes. The first error that a point raises is raised.
+    """
+    workers = min(cores(), len(points), max(1, MOST_BYTES // (BYTES_A_TASK * max(tasks, 1))))
+    if workers < 2:
+        return [of(point) for point in points]
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(of, points))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

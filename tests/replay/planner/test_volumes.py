@@ -1,0 +1,80 @@
+"""Bytes by dimension against the formulas' worked numbers."""
+
+from __future__ import annotations
+
+import pytest
+from retime.replay.planner import model, volumes
+from retime.replay.planner.memory import CLASSIC
+from retime.replay.planner.split import Split
+
+MiB = 2**20
+
+
+def test_tensor_parallel_layer():
+    # s = 4096, b = 1, h = 8192, bf16, t = 8: A = 64 MiB, 8 (t-1)/t A = 448 MiB a layer.
+    a = 4096 * 1 * 8192 * 2
+    assert a == 64 * MiB
+    assert volumes.tp_layer_bytes(8, a) == 448 * MiB
+    # Sequence parallel with inputs gathered again: one all-gather of A more for each block.
+    assert volumes.tp_layer_bytes(8, a, regathered=True) == (448 + 2 * 56) * MiB
+    assert volumes.tp_layer_bytes(8, a, passes=6) == 672 * MiB
+
+
+def test_data_parallel():
+    # 2 (d-1)/d P e_g; ZeRO-3 3 (d-1)/d P e a microbatch, 2 without the second gather.
+    assert volumes.dp_bytes(8, 1e9) == 1.75e9
+    assert volumes.fsdp_bytes(8, 1e9) == pytest.approx(2.625e9)
+    assert volumes.fsdp_bytes(8, 1e9, regather=False) == 1.75e9
+
+
+def test_pipeline_boundary():
+    assert volumes.pp_boundary_bytes(64 * MiB) == 64 * MiB
+    assert volumes.pp_boundary_bytes(64 * MiB, tp=8, scatter=True) == 8 * MiB
+
+
+def test_experts():
+    # Four all-to-alls of tokens top_k h e (n-1)/n.
+    assert volumes.ep_layer_bytes(8, 4096, 8, 2 * 7168) == 4 * 4096 * 8 * 2 * 7168 * 7 / 8
+    # One copy a rank instead of one an expert: 5.29 ranks for 8 of 256 experts on 8 ranks.
+    assert volumes.ranks_of_token(8, 256, 8) == pytest.approx(5.29, abs=0.005)
+    assert volumes.ranks_of_token(1, 256, 8) == pytest.approx(1)
+    assert volumes.ranks_of_token(256, 256, 8) == pytest.approx(8)
+
+
+def test_context():
+    # Ring: 2 (c-1)/c s b h_kv e forward, about twice that backward; Ulysses 4 all-to-alls of A/c.
+    kv = 4096 * 1024 * 2
+    assert volumes.cp_ring_layer_bytes(4, kv, backward=False) == 1.5 * kv
+    assert volumes.cp_ring_layer_bytes(4, kv) == 4.5 * kv
+    a = 64 * MiB
+    assert volumes.ulysses_layer_bytes(8, a, backward=False) == 4 * a / 8 * 7 / 8
+    assert volumes.ulysses_layer_bytes(8, a) == 8 * a / 8 * 7 / 8
+
+
+def test_ulysses_scales_and_a_ring_does_not():
+    # arXiv 2309.14509: Ulysses' volume a rank falls with the ranks, a ring's stays.
+    a = 64 * MiB
+    assert volumes.ulysses_layer_bytes(16, a) < 0.6 * volumes.ulysses_layer_bytes(8, a)
+    assert volumes.cp_ring_layer_bytes(16, a) > volumes.cp_ring_layer_bytes(8, a)
+
+
+def test_a_step_of_gpt3():
+    m = model.named("gpt3-175b")
+    one = Split(tp=8, pp=8, dp=8, micro_batch=2, batch=1536)
+    found = volumes.of(m, one, CLASSIC)
+    a = 2 * 2048 * 12288 * 2
+    assert one.microbatches == 96
+    assert found.tp == 96 * 12 * 7 * a
+    assert found.pp == 96 * 2 * a / 8
+    first = (12 * m.layer_params() + m.embedding_params()) / 8
+    assert found.dp == 2 * 7 / 8 * first * 2
+    assert (found.ep, found.cp) == (0, 0)
+
+
+def test_a_sharded_optimizer_gathers_what_it_scattered():
+    m = model.named("llama3-8b")
+    plain = volumes.of(m, Split(dp=8, batch=8), CLASSIC).dp
+    sharded = volumes.of(m, Split(dp=8, batch=8, zero=1), CLASSIC).dp
+    assert sharded == plain == 2 * 7 / 8 * m.params() * 2
+    # ZeRO-3 moves half as much again, and every microbatch anew (arXiv 1910.02054, section 7).
+    assert volumes.of(m, Split(dp=8, batch=16, zero=3), CLASSIC).dp == 2 * 1.5 * plain

@@ -1,0 +1,83 @@
+"""Checkpoint intervals: Young's and Daly's published figures, and the overhead on top of steps."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from retime.ingest.errors import UsageError
+from retime.replay import run
+from retime.replay.checkpointing import best_interval, overhead, save_time_s
+from retime.replay.policies import resolve
+from retime.replay.policy import BadParam
+
+
+def test_young():
+    best = best_interval(60, 300, 10_800)
+    assert best == pytest.approx(1138.4, abs=0.05)
+    assert overhead(best, 60, 300, 10_800) == pytest.approx(0.1332, abs=5e-5)
+
+
+@pytest.mark.parametrize(("mtbf", "minutes"), [(1440, 117), (360, 57), (15, 9.1)])
+def test_daly(mtbf, minutes):
+    """Daly 2006: a dump of 5 minutes."""
+    assert best_interval(5, 0, mtbf, "daly") == pytest.approx(minutes, rel=0.01)
+
+
+def test_a_save_longer_than_failures_allow():
+    assert best_interval(100, 0, 50, "daly") == 50
+
+
+def test_availability():
+    """A job of 15 s steps, MTBF 6,000 s, restart 600 s, save 10 s: about 24 steps."""
+    assert best_interval(10, 600, 6000, "availability") / 15 == pytest.approx(24.2, abs=1)
+
+
+def test_the_state_of_405e9_parameters():
+    assert save_time_s(405e9, 16, 1, 1) == pytest.approx(6.48e12)
+
+
+@given(
+    st.floats(1, 1e3), st.floats(0, 1e4), st.floats(1e3, 1e7), st.floats(0.1, 10)
+)  # fmt: skip
+def test_no_interval_is_better_than_the_best(save, restart, mtbf, factor):
+    best = best_interval(save, restart, mtbf)
+    at_best = overhead(best, save, restart, mtbf)
+    assert overhead(best * factor, save, restart, mtbf) >= at_best * (1 - 1e-12)
+
+
+def test_an_interval_of_nothing():
+    with pytest.raises(UsageError, match="not above 0"):
+        overhead(0, 1, 1, 1)
+
+
+def test_steps_carry_their_share(rings):
+    job = rings.job()
+    after = rings.under(job, "checkpoint")
+    assert after.facts["time_factor"] == pytest.approx(1.1332, abs=5e-5)
+    same = rings.under(job, "checkpoint:now=600s,every=600s")
+    assert same.facts["time_factor"] == 1
+    gain = rings.under(job, "checkpoint:now=600s")
+    assert gain.facts["time_factor"] < 1
+
+
+def test_an_estimate_carries_it(rings):
+    job = rings.job()
+    base = run.baseline(job)
+    made, same = (
+        run.estimate(base, (resolve(s),)) for s in ("checkpoint", "checkpoint:now=600s,every=600s")
+    )
+    assert made["step_ns"] == pytest.approx(1.1332 * base.measured_ns.mean(), rel=1e-4)
+    assert made["gain_pct"] == pytest.approx(-13.32, abs=0.01)
+    assert same["step_ns"] == round(base.measured_ns.mean())
+
+
+@pytest.mark.parametrize("spec", ["save=0s", "mtbf=0s", "now=0s", "every=0s"])
+def test_out_of_range(rings, spec):
+    with pytest.raises(BadParam, match="above 0"):
+        rings.under(rings.job(), f"checkpoint:{spec}")
+
+
+def test_failures_too_often_for_the_formula(rings):
+    after = rings.under(rings.job(), "checkpoint:mtbf=100s")
+    assert any("order of magnitude" in w for w in after.warnings)

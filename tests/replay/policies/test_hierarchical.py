@@ -1,0 +1,149 @@
+"""Level by level instead of one ring: a job of 16 ranks on two hosts, worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+from retime.replay import kineto, models, run
+from retime.replay.graph import Kind
+from retime.replay.policies import resolve
+from retime.replay.policy import BadParam
+
+MIB = 1 << 20
+SIZES = (MIB, 192 * MIB)
+ALPHA_NS, NIC = 5_000.0, 50e9
+GIVEN = "alpha=5us,bandwidth=50GB/s,inner_alpha=1us,inner_bandwidth=450GB/s"
+
+
+def two_hosts(tables, *, op="all_reduce", n=16, hosts=2, nics=1):
+    """Rings of known cost over ranks of hosts, each host's ring over so many NICs."""
+    at = 0.0
+    for step in range(3):
+        begin = at
+        for k, size in enumerate(SIZES):
+            took = float(models.time_ns(op, "ring", n, size, ALPHA_NS, nics * NIC)) / 1e3
+            for rank in range(n):
+                tables.kernel(rank, "work", at, at + 50, step=step)
+                tables.part(
+                    rank, op, at + 50, at + 50 + took, instance=step * 10 + k, stream=7,
+                    step=step, in_bytes=size, out_bytes=size, group_size=n,
+                )  # fmt: skip
+            at = round(at + 50 + took, 3)
+        for rank in range(n):
+            tables.step(rank, step, begin, at)
+    job = kineto.build(tables.frames(), "rings")
+    ranks = pl.DataFrame(
+        {
+            "rank": range(n),
+            "host": [f"h{r * hosts // n}" for r in range(n)],
+            "local_rank": [r % (n // hosts) for r in range(n)],
+            "device_name": ["NVIDIA H100 80GB HBM3"] * n,
+        }
+    )
+    return run.baseline(replace(job, facts={**job.facts, "ranks": ranks})).job
+
+
+def applied(job, spec="hierarchical"):
+    policy, values = resolve(spec)
+    return policy.apply(job, **values)
+
+
+def took(job, size):
+    graph = job.graph
+    return graph.dur_ns[(graph.kind == Kind.TRANSFER) & (graph.bytes == size)][0]
+
+
+def test_two_levels_of_sixteen_ranks(tables):
+    job = two_hosts(tables)
+    after = applied(job, f"hierarchical:{GIVEN},flat_nics=1")
+    # 2*7 us + 14/8 * M/450 + 2 * 5 us + 24 MiB / 50; the ring took 30 * 5 us + 360 MiB / 50.
+    m = 192 * MIB
+    assert took(job, m) == pytest.approx(150_000 + 30 / 16 * m / 50, rel=1e-3)
+    levels = 14_000 + 14 / 8 * m / 450 + 10_000 + m / 8 / 50
+    assert took(after, m) == pytest.approx(levels, rel=1e-3)
+
+
+def test_fitted_links_find_the_same(tables):
+    after = applied(two_hosts(tables), "hierarchical:inner_alpha=1us,inner_bandwidth=450GB/s")
+    m = 192 * MIB
+    levels = 14_000 + 14 / 8 * m / 450 + 10_000 + m / 8 / 50
+    assert took(after, m) == pytest.approx(levels, rel=0.05)
+    assert any("fitted" in a for a in after.assumptions)
+
+
+def test_the_cut_is_stored_by_direction(tables):
+    after = applied(two_hosts(tables), f"hierarchical:{GIVEN}")
+    cut = after.facts["cut"].filter(pl.col("size_bytes") == 192 * MIB)
+    assert sorted(cut["direction"]) == ["in", "out"]
+    # By counting: both directions together 720 MiB of one ring, 384 MiB of levels.
+    assert cut["before_bytes"].sum() == 720 * MIB
+    assert cut["after_bytes"].sum() == 384 * MIB
+    assert cut["nic_before_bytes"].to_list() == [360 * MIB] * 2
+    assert cut["nic_after_bytes"].to_list() == [24 * MIB] * 2
+    assert cut["collectives"].to_list() == [3, 3]
+    assert any("360 MiB over one NIC as one ring, 192 MiB over its NICs" in a
+               for a in after.assumptions)  # fmt: skip
+
+
+def test_fewer_nics_take_longer(tables):
+    job = two_hosts(tables)
+    eight, two = (
+        took(applied(job, f"hierarchical:{GIVEN},nics={q},flat_nics=1"), 192 * MIB) for q in (8, 2)
+    )
+    assert two - eight == pytest.approx(3 * 24 * MIB / 50, rel=2e-2)
+
+
+def test_a_ring_faster_than_a_nic_used_several(tables):
+    after = applied(two_hosts(tables, nics=8), "hierarchical")
+    assert any("taken to have used 8 of each host" in a for a in after.assumptions)
+
+
+def test_chunks_hide_the_faster_level(tables):
+    job = two_hosts(tables)
+    whole, best = (
+        took(applied(job, f"hierarchical:{GIVEN},chunks={k}"), 192 * MIB) for k in (1, 0)
+    )
+    assert best < whole
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ("hierarchical:local=5", "16 ranks do not divide into hosts of 5"),
+        ("hierarchical:local=16", "its 16 ranks are on one host"),
+        ("hierarchical:op=all_gather", "the job has no all_gather"),
+    ],
+)
+def test_what_does_not_apply_is_left_and_said(tables, spec, why):
+    job = two_hosts(tables)
+    after = applied(job, spec)
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any(why in w for w in after.warnings)
+
+
+def test_hosts_that_nothing_says_are_asked_for(tables):
+    job = two_hosts(tables)
+    nowhere = job.facts["ranks"].with_columns(host=pl.lit(None, pl.String))
+    job = replace(job, facts={**job.facts, "ranks": nowhere})
+    after = applied(job)
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("say local, or record the hosts" in w for w in after.warnings)
+    assert took(applied(job, "hierarchical:local=8"), 192 * MIB) < took(job, 192 * MIB)
+
+
+def test_a_rank_a_host_changes_nothing(tables):
+    job = two_hosts(tables)
+    after = applied(job, "hierarchical:local=1")
+    np.testing.assert_array_equal(after.graph.dur_ns, job.graph.dur_ns)
+
+
+def test_bad_parameters_are_named():
+    with pytest.raises(BadParam, match="no levels of 'send'"):
+        applied(None, "hierarchical:op=send")
+    with pytest.raises(BadParam, match="nics=-1"):
+        applied(None, "hierarchical:nics=-1")
+    with pytest.raises(BadParam, match="chunks=-2"):
+        applied(None, "hierarchical:chunks=-2")

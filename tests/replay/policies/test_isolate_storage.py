@@ -1,0 +1,192 @@
+"""Storage beside collectives and stalls of the loader: two terms, removed separately."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from retime.ingest.schema import TABLES
+from retime.queries.loader import connect
+from retime.replay import engine, kineto, run, storage
+from retime.replay.graph import Kind
+from retime.replay.policies import resolve
+from retime.replay.policy import BadParam
+
+MS = 1_000_000
+
+
+def test_only_the_slow_read_stalls():
+    read = np.array([100, 100, 900, 100])
+    assert storage.stalls(read, 400, 1).tolist() == [0, 0, 500, 0]
+    assert storage.stalls(np.full(4, 50), 400, 1).tolist() == [0, 0, 0, 0]
+
+
+def test_eight_beside_eight():
+    assert 20 * storage.shared_factor(8, 8) == 40
+    assert 20 * storage.shared_factor(8, 8, guarantee=1.0) == 20
+    assert storage.shared_factor(8, 8, guarantee=0.8) == 1.25
+
+
+def test_what_145_times_would_take():
+    """145x of a 10 us operation is a queue of 72 MB at 50 GB/s, not a share of bandwidth."""
+    assert (10e3 + storage.queue_ns(72e6, 50e9)) / 10e3 == pytest.approx(145, abs=0.1)
+    assert storage.shared_factor(144, 1) == 145
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
+
+
+@given(SPANS, SPANS)
+def test_covered_time_counted_moment_by_moment(spans, asked):
+    start = np.array([a for a, _ in spans], np.int64)
+    end = start + np.array([n for _, n in spans], np.int64)
+    busy = {t for a, b in zip(start, end, strict=True) for t in range(a, b)}
+    at = np.array([a for a, _ in asked], np.int64)
+    until = at + np.array([n for _, n in asked], np.int64)
+    found = storage.covered(at, until, storage.union(start, end))
+    assert found.tolist() == [len(busy & set(range(a, b))) for a, b in zip(at, until, strict=True)]
+
+
+NAMES = [
+    ("annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
+    ("host_op", "enumerate(DataLoader)#x"), ("annotation", "get_batch"), ("annotation", "forward"),
+    ("annotation", "train_dataloader_next"), ("annotation", "Data Loading"), ("host_op", "data"),
+    ("python", "torch/utils/data/dataloader.py(729): __next__"), ("python", "x.py(1): __next__"),
+    ("annotation", "metadata_loader"), ("annotation", "batch-generator"), ("kernel", "get_batch"),
+    ("annotation", None), (None, "get_batch"), ("annotation", "data_wait"),
+    ("annotation", "GET_BATCH"),
+]  # fmt: skip
+
+
+def test_loading_is_what_the_sql_library_says():
+    con: duckdb.DuckDBPyConnection = connect({})
+    frame = pl.DataFrame(NAMES, schema=["kind", "name"], orient="row")
+    ours = frame.select(storage.is_data_loading()).to_series().to_list()
+    theirs = [
+        bool(con.execute("SELECT coalesce(is_data_loading(?, ?), false)", row).fetchone()[0])
+        for row in NAMES
+    ]
+    assert ours == theirs
+    assert 5 < sum(ours) < len(ours)
+
+
+def job(tables, *, traffic=(), loads=(), slow=(), steps=6):
+    """Two ranks of a host; an all-reduce of 1 ms a step, 2.5 ms in `slow` steps; 8 ms steps."""
+    for step in range(steps):
+        at = step * 8000.0
+        took = 2500.0 if step in slow else 1000.0
+        for rank in (0, 1):
+            load = 3000.0 if (step, rank) in loads else 0.0
+            if load:
+                tables.host(
+                    rank, "enumerate(DataLoader)#x", at, at + load, kind="annotation", step=step
+                )
+            tables.call(rank, "cudaLaunchKernel", at + load, at + load + 5, correlation=step * 10)
+            tables.kernel(rank, "work", at + load + 5, at + 4000, step=step, correlation=step * 10)
+            tables.part(
+                rank, "all_reduce", at + 4000, at + 4000 + took, instance=step, stream=7,
+                step=step, in_bytes=1 << 20, out_bytes=1 << 20, group_size=2,
+            )  # fmt: skip
+            tables.step(rank, step, at, at + 8000)
+    frames = tables.frames()
+    built = kineto.build(frames, "stored")
+    ranks = frames["ranks"].with_columns(host=pl.lit("h").cast(frames["ranks"].schema["host"]))
+    rows = [
+        {"host": "h", "rank": 0, "start_ns": a, "end_ns": b, "bytes": 1, "traffic_class": "storage"}
+        for a, b in traffic
+    ]
+    given_ = {
+        "transfers": pl.from_arrow(TABLES["transfers"].batch(
+            {k: [r[k] for r in rows] for k in (rows[0] if rows else {})}
+        )),
+        "events": frames["events"],
+    }  # fmt: skip
+
+    def table(name):
+        return given_.get(name, pl.from_arrow(TABLES[name].schema.empty_table()))
+
+    facts = {**built.facts, "ranks": ranks, "tables": table}
+    return run.baseline(replace(built, facts=facts)).job
+
+
+def under(job, spec):
+    policy, values = resolve(spec)
+    return policy.apply(job, **values)
+
+
+def transfers(job):
+    graph = job.graph
+    return sorted(set(graph.dur_ns[graph.kind == Kind.TRANSFER].tolist()))
+
+
+BESIDE = [(2 * 8 * MS, 3 * 8 * MS)]
+
+
+def test_a_collective_beside_storage_takes_what_its_like_do(tables):
+    before = job(tables, traffic=BESIDE, slow=(2,))
+    assert transfers(before) == [MS, 2.5 * MS]
+    after = under(before, "isolate-storage")
+    assert transfers(after) == [MS]
+    assert any("2.5 times as long (fitted" in a for a in after.assumptions)
+
+
+def test_a_guarantee_takes_part_of_it(tables):
+    before = job(tables, traffic=BESIDE, slow=(2,))
+    after = under(before, "isolate-storage:guarantee=0.5")
+    assert transfers(after) == [MS, 2 * MS]
+
+
+def test_a_factor_of_one_changes_nothing(tables):
+    before = job(tables, traffic=BESIDE, slow=(2,))
+    after = under(before, "isolate-storage:factor=1")
+    assert np.array_equal(after.graph.dur_ns, before.graph.dur_ns)
+
+
+def test_no_like_without_storage(tables):
+    before = job(tables, traffic=[(0, 60 * MS)], slow=(2,))
+    after = under(before, "isolate-storage")
+    assert np.array_equal(after.graph.dur_ns, before.graph.dur_ns)
+    assert any("not known (give factor)" in w for w in after.warnings)
+
+
+def test_no_traffic_recorded(tables):
+    before = job(tables)
+    after = under(before, "isolate-storage")
+    assert np.array_equal(after.graph.dur_ns, before.graph.dur_ns)
+    assert "no storage traffic" in after.warnings[0]
+
+
+def test_staging_takes_away_stalls_too_and_isolating_does_not(tables):
+    before = job(tables, traffic=BESIDE, slow=(2,), loads=((2, 0), (2, 1)))
+
+    def ends(of):
+        return int(engine.replay(of.graph)[1].max())
+
+    isolated = under(before, "isolate-storage")
+    staged = under(before, "isolate-storage:what=stage,bandwidth=5GB/s,read=5MB")
+    # 1.5 ms of sharing, and 2 of the 3 ms of loading: 5 MB at 5 GB/s is 1 ms.
+    saved = [ends(before) - ends(x) for x in (isolated, staged)]
+    host = before.graph.kind == Kind.HOST
+    assert np.array_equal(isolated.graph.dur_ns[host], before.graph.dur_ns[host])
+    assert (before.graph.dur_ns - staged.graph.dur_ns)[host].sum() == 2 * 2 * MS
+    assert saved[1] >= saved[0]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["factor=0.5", "guarantee=0", "guarantee=2", "what=stage", "bandwidth=0GB/s"],
+)
+def test_out_of_range(tables, spec):
+    with pytest.raises(BadParam):
+        under(job(tables), f"isolate-storage:{spec}")
+
+
+def test_staging_needs_the_bytes_of_a_load(tables):
+    before = job(tables, loads=((2, 0),))
+    after = under(before, "isolate-storage:what=stage,bandwidth=5GB/s")
+    assert any("give read=" in w for w in after.warnings)

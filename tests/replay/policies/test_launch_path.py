@@ -1,0 +1,67 @@
+"""Who starts network operations: the figures of GPU-Initiated Communication Dissected."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from retime.replay.launching import message_ns, overhead_ns, rate_share
+from retime.replay.policy import BadParam
+
+SMALL = 10 << 10
+
+
+def test_a_message_behind_bulk():
+    own = overhead_ns("gpu", 700, 4000, 3000)
+    assert own == 4700
+    alone = message_ns(own, 0, 0, 50e9)
+    behind = message_ns(own, 0, 0, 50e9, queued_bytes=8 << 20)
+    assert behind / alone == pytest.approx(37, abs=0.5)
+    assert message_ns(own, 0, 0, 50e9, queued_bytes=400e6) / alone == pytest.approx(1700, rel=0.01)
+
+
+def test_connections_cost_message_rate():
+    assert rate_share(1) == rate_share(1024) == 1
+    assert rate_share(3000) == pytest.approx(0.41, abs=0.001)
+    shares = [rate_share(c) for c in range(1, 20_000, 50)]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_the_gpu_saves_the_proxy_of_every_message(rings):
+    job = rings.job(alpha_ns=8_000.0, bandwidth=48.5e9)
+    before = rings.took_us(job, SMALL)
+    after = rings.under(job, "launch-path")
+    # 14 messages, 3 us each.
+    assert before - rings.took_us(after, SMALL) == pytest.approx(42, abs=0.1)
+
+
+def test_no_change_of_path_changes_nothing(rings):
+    job = rings.job(alpha_ns=8_000.0, bandwidth=48.5e9)
+    after = rings.under(job, "launch-path:path=proxy")
+    assert np.array_equal(after.graph.dur_ns, job.graph.dur_ns)
+
+
+def test_bulk_ahead_is_waited_for(rings):
+    job = rings.job(alpha_ns=8_000.0, bandwidth=50e9)
+    after = rings.under(job, "launch-path:path=proxy,bulk=8MiB")
+    more = rings.took_us(after, SMALL) - rings.took_us(job, SMALL)
+    assert more == pytest.approx(167.8, rel=1e-3)
+
+
+def test_a_message_rate_bounds_small_ones(rings):
+    job = rings.job(alpha_ns=8_000.0, bandwidth=50e9)
+    after = rings.under(job, "launch-path:path=proxy,connections=3000,rate=1e4")
+    assert rings.took_us(after, SMALL) == pytest.approx(14 / 1e4 / rate_share(3000) * 1e6, rel=1e-3)
+    assert any("message rate" in w for w in after.warnings)
+
+
+def test_inside_a_host_there_is_no_nic(rings):
+    job = rings.job(hosts=1)
+    after = rings.under(job, "launch-path")
+    assert np.array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("inside a host" in w for w in after.warnings)
+
+
+@pytest.mark.parametrize("spec", ["rate=0", "bulk=-1", "connections=-1"])
+def test_out_of_range(rings, spec):
+    with pytest.raises(BadParam):
+        rings.under(rings.job(), f"launch-path:{spec}")

@@ -1,0 +1,71 @@
+"""On a package: the policy over forms that tests/replay/models holds to published figures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from retime.replay.models import on_package
+from retime.replay.policy import BadParam
+
+LARGE = 80 << 20
+
+
+def test_a_direct_all_gather(rings):
+    job = rings.job(op="all_gather", hosts=1)
+    after = rings.under(job, "on-package:alpha=700ns,link=50GB/s,links=7")
+    expected = on_package.all_gather_ns("direct", 8, LARGE, 700, 50e9, 7) / 1e3
+    assert rings.took_us(after, LARGE) == pytest.approx(float(expected), rel=1e-4)
+
+
+def test_tuned_ones_reach_shares_of_the_bounds():
+    """78 % of the latency bound, 94 % of the bandwidth bound: Maia 200's SDLA."""
+    small = on_package.all_gather_bounds(8, 1, 700.0, 50e9)
+    assert small.floor_ns / small.expected_ns == pytest.approx(0.78)
+    large = on_package.all_gather_bounds(8, 1e12, 700.0, 50e9)
+    assert large.floor_ns / large.expected_ns == pytest.approx(0.94)
+
+
+def test_a_mesh_takes_the_best_pattern(rings):
+    job = rings.job(n=16, hosts=1, sizes=(1 << 10, 1 << 20))
+    auto = rings.under(job, "on-package:topology=mesh,rows=4,columns=4")
+    each = [
+        rings.under(job, f"on-package:topology=mesh,rows=4,columns=4,pattern={p}")
+        for p in on_package.PATTERNS
+    ]
+    for size in (1 << 10, 1 << 20):
+        assert rings.took_us(auto, size) == min(rings.took_us(one, size) for one in each)
+    # 1 MiB is 262,144 wavelets; all of them cross a chain's every link.
+    cycles = on_package.mesh_all_reduce_cycles("chain", 4, 4, (1 << 20) / 4)
+    assert rings.took_us(each[1], 1 << 20) == pytest.approx(float(cycles) / 850, rel=1e-3)
+
+
+@pytest.mark.parametrize(("base_ms", "times"), [(17.1, 3.8), (28.2, 2.7)])
+def test_a_thermal_stall(rings, base_ms, times):
+    """47 to 49 ms turn into the 2.7 to 3.8 times reported for collectives of 17 to 28 ms."""
+    job = rings.job(
+        hosts=1, sizes=(1 << 30,), alpha_ns=0.0, bandwidth=(1 << 30) * 1.75 / base_ms * 1e3
+    )
+    assert rings.took_us(job, 1 << 30) == pytest.approx(base_ms * 1e3, rel=1e-3)
+    after = rings.under(job, "on-package:topology=keep,stall=48ms")
+    assert rings.took_us(after, 1 << 30) / rings.took_us(job, 1 << 30) == pytest.approx(
+        times, abs=0.01
+    )
+
+
+def test_keep_changes_nothing(rings):
+    job = rings.job()
+    after = rings.under(job, "on-package:topology=keep")
+    assert np.array_equal(after.graph.dur_ns, job.graph.dur_ns)
+
+
+def test_ranks_that_are_no_mesh(rings):
+    job = rings.job()
+    after = rings.under(job, "on-package:topology=mesh,rows=3")
+    assert np.array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("8 ranks are no mesh of 3" in w for w in after.warnings)
+
+
+@pytest.mark.parametrize("spec", ["rows=-1", "clock=0", "stall=-1ms", "links=-2"])
+def test_out_of_range(rings, spec):
+    with pytest.raises((BadParam, ValueError)):
+        rings.under(rings.job(), f"on-package:{spec}")
