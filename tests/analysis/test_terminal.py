@@ -197,7 +197,7 @@ def test_the_rank_that_others_wait_for_is_named() -> None:
 @pytest.mark.parametrize(
     ("folder", "job", "holds"),
     [
-        ("topo/aws-ofi-nccl", "topology", "125 links and devices"),
+        ("topo/aws-ofi-nccl", "topology", "149 links and devices"),
         ("nccl_tests", "curves", "408 points of cost curves"),
         ("moe/ESFT", "routing", "7,448 routed counts, 3,328 samples of counters"),
     ],
