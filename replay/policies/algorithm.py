@@ -17,6 +17,7 @@ from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NCCL_ONLY = tuple(a for a in recost.IN_NCCL if a not in models.ALGOS)
 ALGOS = (*models.ALGOS, *NCCL_ONLY, recost.AUTO, recost.KEEP)
+IN_NETWORK = ("nvls", "nvls-tree", "collnet-direct", "collnet-chain", recost.AUTO)
 
 NEUTRAL = {"algo": "ring", "from": "ring"}
 
@@ -82,7 +83,9 @@ def apply(
             job = job.note(warnings=(said,))
         ratio[group["at"].to_numpy()] = np.where(np.isnan(found.ratio), 1.0, found.ratio)
         job = job.note(assumptions=found.assumptions, warnings=found.warnings)
-    return transfers.scaled(job, rows, ratio).note(assumptions=ASSUMPTIONS)
+    # Switches that add up and copy spare the ranks' links bytes.
+    spared = transfers.faster(ratio) if algo in IN_NETWORK else None
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=spared).note(assumptions=ASSUMPTIONS)
 
 
 def _ran(job: ReplayJob, rows: pl.DataFrame, old: str) -> tuple[ReplayJob, pl.DataFrame]:

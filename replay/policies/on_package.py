@@ -89,7 +89,9 @@ def apply(
     notes = ()
     if stall:
         notes = (f"each collective stalls {stall / 1e6:.4g} ms (its slowest die throttles)",)
-    return transfers.scaled(job, found, ratio, added_ns=np.full(len(found), stall)).note(
+    wider = transfers.faster(ratio)
+    added = np.full(len(found), stall)
+    return transfers.scaled(job, found, ratio, added_ns=added, bandwidth_ratio=wider).note(
         assumptions=(*ASSUMPTIONS, *notes), warnings=tuple(unfit)
     )
 

@@ -95,7 +95,7 @@ def apply(
             f"rotation holds a matching {hold / 1e3:.4g} us; a collective waits "
             f"{np.mean(waits) / 1e3:.4g} us for its circuit on average"
         )
-    return transfers.scaled(job, rows, ratio).note(
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
         assumptions=(*ASSUMPTIONS, *notes), warnings=tuple(said)
     )
 
