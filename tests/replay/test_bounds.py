@@ -159,7 +159,8 @@ def test_no_estimate_is_under_its_floors(tables, ratio, size, transfer_us, apart
 
 
 @pytest.mark.parametrize(
-    "spec", ["datapath:beta=1000", "scale-fabric:link=all,factor=1000", "algorithm:algo=nvls,from=tree"]
+    "spec",
+    ["datapath:beta=1000", "scale-fabric:link=all,factor=1000", "algorithm:algo=nvls,from=tree"],
 )
 def test_policies_that_spare_or_widen_links_are_not_held_to_the_old_ones(tables, spec):
     job = job_of(tables, size=160 * 10**6, transfer_us=1_000)
