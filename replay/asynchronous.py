@@ -81,14 +81,12 @@ def freed(graph: TaskGraph, transfer: np.ndarray, until: Sequence[str] = ()) -> 
     return Freed(made, len(who), int((~ended).sum()), int(ended.sum()), int((~known).sum()))
 
 
-def posted_ahead(
-    graph: TaskGraph, arrive: np.ndarray, transfer: np.ndarray, depth: int
-) -> TaskGraph:
+def posted_ahead(graph: TaskGraph, arrive: np.ndarray, depth: int) -> TaskGraph:
     """The graph in which each participation begins where the one `depth` before it did.
 
-    `arrive` and `transfer` are tasks of one kind of collective. Of a rank, communicator and step
-    each one's waits for computation, copies and the host become those of the one `depth` before
-    (the first: of the first); its place behind other communication stays.
+    `arrive` are tasks of one kind of collective. Of a rank, communicator and step each one's waits
+    for computation, copies and the host become those of the one `depth` before (or of the first);
+    its place behind other communication stays.
     """
     order = np.lexsort((graph.start_ns[arrive], graph.comm[arrive], graph.step[arrive],
                         graph.rank[arrive]))  # fmt: skip

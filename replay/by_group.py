@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from . import calibrate, models
+from . import altered, calibrate, models
 from .calibrate import Link
-from .hockney import NoFit, usual
+from .hockney import NoFit
 from .policy import ReplayJob
 
 MOST_SAID = 6
@@ -49,22 +49,24 @@ def ratios(
 ) -> tuple[ReplayJob, np.ndarray]:
     """float64 [k], new time over old for `rows` of `transfers.chosen`; and the job, with notes.
 
+    Groups are of collectives as policies so far have altered them (`altered.present`).
     `price` gives the ratios of a group, or None to leave it as measured. Groups of one rank, and
     those for which it raises NoModel or NoFit, stay as measured (the latter are said).
     """
     ratio = np.ones(len(rows))
     links: dict[str, None] = {}
     outside: dict[str, None] = {}
-    for _, group in rows.with_row_index("at").group_by(
-        "comm", "op", "algo", "n", maintain_order=True
+    for _, group in (
+        altered.present(job, rows)
+        .with_row_index("at")
+        .group_by("comm", "op", "algo", "n", maintain_order=True)
     ):
         comm, op, n = group["comm"][0], group["op"][0], int(group["n"][0])
         if n < 2:
             continue
-        algo = usual(op) if group["algo"][0] == "?" else models.recorded(group["algo"][0])
         link = calibrate.link(job, comm, op)
-        size = group["bytes"].to_numpy().astype(np.float64)
-        one = Group(group, comm, op, algo, n, link, size)
+        size = group["bytes"].to_numpy()
+        one = Group(group, comm, op, group["algo"][0], n, link, size)
         try:
             found = price(one)
         except (NoFit, models.NoModel) as e:

@@ -35,7 +35,7 @@ EXTRA = {
 }
 """Columns of `TaskGraph.extra`: the row of `events`; of participations the size of the group and
 the algorithm (a code of `op_names`); of host segments the rank's n-th thread; of kernels a code of
-grid and block size (of a collective's 0); of marks the step that begins and the step that ends there."""
+grid and block size (a collective's is 0); of marks the step that begins and the one that ends."""
 
 
 class Draft:

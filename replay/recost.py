@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from . import calibrate, machines, models
+from . import altered, calibrate, machines, models
 from .models import nccl, nccl_machines
 from .places import Places
 from .policy import ReplayJob
@@ -47,7 +47,7 @@ def by_form(job: ReplayJob, rows: pl.DataFrame, old: str, new: str, given: Given
     where nothing tells them, models.NoModel where an algorithm has no form for n.
     """
     op, n, comm = rows["op"][0], int(rows["n"][0]), rows["comm"][0]
-    size = rows["bytes"].to_numpy()
+    size = altered.sizes_bytes(job, rows)
     for algo in (new, old):
         models.time_ns(op, algo, n, 0, 1.0, 1.0)
     assumptions: tuple[str, ...] = ()
@@ -109,7 +109,7 @@ def by_nccl(
     """
     op, n, comm = rows["op"][0], int(rows["n"][0]), rows["comm"][0]
     found, said = communicator(job, str(comm), n, machine)
-    times = nccl.times_ns(found, op, rows["bytes"].to_numpy().astype(np.float64))
+    times = nccl.times_ns(found, op, altered.sizes_bytes(job, rows))
     before, at = _best(times[_index(old)])
     if new == AUTO:
         after = _best(times.reshape(-1, times.shape[-1]))[0]

@@ -9,7 +9,10 @@ import polars as pl
 
 from . import calibrate
 from .graph import Kind
-from .policy import ReplayJob
+from .policy import BadParam, ReplayJob
+from .quantities import LONGEST_NS
+
+YEAR_NS = 365.25 * 86_400e9
 
 BARRIERS = ("barrier",)
 P2P = ("send", "recv")
@@ -36,10 +39,10 @@ def chosen(
     for column, names in (("op", op), ("dim", dim), ("comm", comm)):
         if names:
             wanted = wanted.filter(pl.col(column).is_in(list(names)))
-    label = " or ".join(op) or "collectives"
+    label = _named(op) or "collectives"
     if not len(wanted):
         have = ", ".join(sorted(set(rows["op"]))) or "no collectives"
-        where = "".join(f" on {' or '.join(names)}" for names in (dim, comm) if names)
+        where = "".join(f" on {_named(names)}" for names in (dim, comm) if names)
         return job.note(warnings=(f"the job has no {label}{where}: it has {have}",)), wanted
     whole = wanted.filter(pl.col("seen") >= pl.col("n"))
     if len(whole) < len(wanted):
@@ -56,6 +59,12 @@ def chosen(
         )
         job = job.note(warnings=(said,))
     return job, with_size
+
+
+def _named(names: Sequence[str]) -> str:
+    """Names of any length and content in a sentence."""
+    text = " or ".join("".join(c if c.isprintable() else "?" for c in n[:80]) for n in names[:20])
+    return text if len(names) <= 20 else f"{text} or {len(names) - 20} more"
 
 
 def described(job: ReplayJob) -> pl.DataFrame:
@@ -102,7 +111,8 @@ def scaled(
     `bandwidth_ratio` are float64 [k], one for each of the k rows of `chosen`. A ratio of 1 changes
     nothing, to the nanosecond. `bandwidth_ratio` is for a policy that makes links faster (or
     bytes need less of them): what they carry afterwards over what they carried; the floor of the
-    busiest link (`bounds`) counts with it.
+    busiest link (`bounds`) counts with it. A time that is no number is left as measured, with a
+    warning. Raises BadParam where the transfers would last longer than a century in all.
     """
     graph = job.graph
     size = int(max(graph.collective.max(initial=-1), rows["collective"].max() if len(rows) else -1))
@@ -115,8 +125,24 @@ def scaled(
     task = graph.kind == Kind.TRANSFER
     which = graph.collective[task]
     dur = graph.dur_ns.copy()
-    new = np.rint(dur[task] * by[which] + more[which])
-    dur[task] = np.maximum(new, 0).astype(np.int64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        new = np.rint(dur[task] * by[which] + more[which])
+    unknown = np.isnan(new)
+    if unknown.any():
+        said = (
+            f"{len(np.unique(which[unknown]))} collectives: the model gives no time for them, left "
+            "as measured"
+        )
+        job = job.note(warnings=(said,))
+        new = np.where(unknown, dur[task], new)
+    new = np.maximum(new, 0)
+    # A chain is at most as long as all tasks together, and times are 64 bits of ns.
+    if len(new) and not float(new.sum()) <= LONGEST_NS:
+        raise BadParam(
+            f"a collective would last {float(new.max()) / YEAR_NS:.3g} years, all of them more "
+            "than a century: are the units of the policy's parameters right?"
+        )
+    dur[task] = new.astype(np.int64)
     arrays: dict[str, np.ndarray] = {"dur_ns": dur}
     if bytes_ratio is not None:
         of = np.ones(size + 2)
@@ -131,3 +157,11 @@ def scaled(
         faster[task] *= of[which]
         job = job.with_graph(extra={**graph.extra, "bandwidth_ratio": faster})
     return job.with_graph(**arrays)
+
+
+def faster(ratio: np.ndarray) -> np.ndarray:
+    """`bandwidth_ratio` of a policy that changes the links themselves: as times fall, links rise.
+
+    1 where times do not fall: what is slower may be so for another reason.
+    """
+    return np.divide(1.0, ratio, out=np.full(len(ratio), 1e12), where=ratio > 1e-12).clip(1.0)

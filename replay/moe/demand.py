@@ -14,6 +14,7 @@ from . import routed
 from .routed import Routing
 
 SOURCES = {
+    "policies": "what policies before this one made of them",
     "splits": "their recorded splits",
     "transfers": "recorded transfers by peer",
     "routing": "the routing log",
@@ -42,10 +43,16 @@ class Demand(NamedTuple):
 def of(job: ReplayJob, rows: pl.DataFrame, routing: Routing | None) -> list[Demand]:
     """The demand of each row of `transfers.chosen`, from the best source there is for it.
 
-    Sizes are the recorded ones; the routing log gives the shape alone, unless there is no size.
+    What a policy before left in `facts["exchanged"]` (`exchange.retimed`) comes first, with the
+    time that it left. Sizes are the recorded ones; the routing log gives the shape alone, unless
+    there is no size.
     """
     facts = _Facts.of(job)
     places = _places(job, rows)
+    changed = job.facts.get("exchanged", {})
+    now = (
+        dict(job.graph.instances.select("collective", "transfer_ns").iter_rows()) if changed else {}
+    )
     out = []
     for row in rows.select("collective", "comm", "step", "ranks", "transfer_ns").iter_rows(
         named=True
@@ -54,7 +61,9 @@ def of(job: ReplayJob, rows: pl.DataFrame, routing: Routing | None) -> list[Dema
         sent = facts.sent(row["collective"], members)
         place, count = places[row["collective"]]
         at = routed.layer_of(place, count, routing.layers_of(members)) if routing else None
-        matrix, source = facts.split(row["collective"], members), "splits"
+        matrix, source = changed.get(row["collective"]), "policies"
+        if matrix is None:
+            matrix, source = facts.split(row["collective"], members), "splits"
         if matrix is None:
             matrix, source = facts.moved(row["collective"], members), "transfers"
         if matrix is None and routing is not None:
@@ -64,11 +73,12 @@ def of(job: ReplayJob, rows: pl.DataFrame, routing: Routing | None) -> list[Dema
                 np.repeat(sent[:, None] / len(members), len(members), axis=1),
                 "uniform",
             )
+        took = now[row["collective"]] if source == "policies" else row["transfer_ns"]
         layer, combines = at if at is not None else (None, False)
         out.append(
             Demand(
                 row["collective"], row["comm"], row["step"], members, matrix, source,
-                row["transfer_ns"], layer, combines,
+                took, layer, combines,
             )
         )  # fmt: skip
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,11 @@ from ..policy import BadParam, ReplayJob
 from . import demand, rails, routed, waves
 from .demand import Demand
 from .rails import Layout, Speeds
+
+AGAIN = (
+    "{name}: a policy before it has placed experts already, from the same log: nothing more is "
+    "changed; try each alone"
+)
 
 
 class Exchange(NamedTuple):
@@ -135,12 +141,25 @@ def retimed(
     *,
     bytes_ratio: np.ndarray | None = None,
     added_ns: np.ndarray | None = None,
+    matrices: Sequence[np.ndarray | None] = (),
 ) -> ReplayJob:
-    """The job with each exchange's transfers times new / old; those of old 0 are left."""
+    """The job with each exchange's transfers times new / old; those of old 0 are left.
+
+    `matrices`, one an exchange, are who sends how much to whom from here on (None: as before):
+    policies that come after start from them, as `facts["exchanged"]`.
+    """
     old, new = np.asarray(old_ns, np.float64), np.asarray(new_ns, np.float64)
     ratio = np.divide(new, old, out=np.ones(len(old)), where=old > 0)
-    return transfers.scaled(
-        found.job, found.rows, ratio, bytes_ratio=bytes_ratio, added_ns=added_ns
+    job = transfers.scaled(found.job, found.rows, ratio, bytes_ratio=bytes_ratio, added_ns=added_ns)
+    made = {
+        one.demand.collective: matrix
+        for one, matrix in zip(found.exchanges, matrices, strict=False)
+        if matrix is not None
+    }
+    if not made:
+        return job
+    return replace(
+        job, facts={**job.facts, "exchanged": {**job.facts.get("exchanged", {}), **made}}
     )
 
 

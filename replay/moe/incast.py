@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ..policy import ReplayJob
@@ -24,10 +22,14 @@ def senders(one: Exchange) -> int:
     return int(off.sum(axis=0).max(initial=0))
 
 
-def stated(found: Found, gamma: float, free: int) -> tuple[ReplayJob, Incast]:
-    """The incast term: as given, or fitted where gamma is not a number."""
-    if not math.isnan(gamma):
-        return found.job, Incast(gamma, free)
+FIT = "fit"
+"""In place of gamma: fit it to the trace."""
+
+
+def stated(found: Found, gamma: float | str, free: int) -> tuple[ReplayJob, Incast]:
+    """The incast term: as given, or fitted where gamma is FIT."""
+    if gamma != FIT:
+        return found.job, Incast(float(gamma), free)
     fitted = fit(found, free)
     if fitted is None:
         said = (

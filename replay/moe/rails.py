@@ -103,6 +103,28 @@ def balanced(matrix: np.ndarray, where: Layout, granularity_bytes: float = 0.0) 
     return out
 
 
+def carried(matrix: np.ndarray, where: Layout, granularity_bytes: float = 0.0) -> np.ndarray | None:
+    """Who sends how much to whom once `balanced`, float64 [n, n], to within a piece.
+
+    Between hosts each rail's GPU sends to its like on the other host (what it then hands on within
+    the host is not in it); within hosts as before. None where a host lacks a GPU of some rail.
+    """
+    at = np.full((where.hosts, where.rails), -1)
+    at[where.host, where.rail] = np.arange(len(where.host))
+    if (at < 0).any() or at.size != len(where.host):
+        return None
+    host = where.host
+    out = np.where(host[:, None] == host[None, :], np.asarray(matrix, np.float64), 0.0)
+    sent = np.zeros((where.hosts, where.rails, where.hosts))
+    source, target = np.nonzero(host[:, None] != host[None, :])
+    np.add.at(sent, (host[source], where.rail[source], host[target]), matrix[source, target])
+    if not np.isinf(granularity_bytes):
+        sent = np.broadcast_to(sent.mean(axis=1, keepdims=True), sent.shape)
+    for rail in range(where.rails):
+        out[np.ix_(at[:, rail], at[:, rail])] += sent[:, rail, :]
+    return out
+
+
 @numba.njit(cache=True)
 def _balance(
     pair, granularity, send, recv, before_out, before_in, after_out, after_in

@@ -26,6 +26,8 @@ class Times(NamedTuple):
     before: list[tuple[np.ndarray, np.ndarray]]
     """Bytes out of and into each member, one entry a pair of step and layer."""
     after: list[tuple[np.ndarray, np.ndarray]]
+    matrix: np.ndarray | None = None
+    """Bytes from member to member afterwards, mean over the pairs; None where there are none."""
 
 
 def behind(
@@ -55,6 +57,7 @@ def times(
     sent = float(one.demand.matrix.sum())
     scale = sent / total if total > 0 and sent > 0 else 1.0
     out = Times(0.0, 0.0, [], [])
+    moved: list[np.ndarray] = []
     for (s, layer), old in zip(pairs, olds, strict=True):
         if old is None:
             continue
@@ -64,8 +67,9 @@ def times(
             old, new = old.T, new.T
         out.before.append(sides(old * scale))
         out.after.append(sides(new * scale))
+        moved.append(new * scale)
         out = out._replace(
             old_ns=out.old_ns + one.ports_ns(found.speeds, old * scale),
             new_ns=out.new_ns + one.ports_ns(found.speeds, new * scale),
         )
-    return out
+    return out._replace(matrix=np.mean(moved, axis=0)) if moved else out

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from .. import calibrate, models, recost, transfers
+from .. import altered, calibrate, models, recost, transfers
 from ..hockney import usual
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NCCL_ONLY = tuple(a for a in recost.IN_NCCL if a not in models.ALGOS)
 ALGOS = (*models.ALGOS, *NCCL_ONLY, recost.AUTO, recost.KEEP)
+IN_NETWORK = ("nvls", "nvls-tree", "collnet-direct", "collnet-chain", recost.AUTO)
 
 NEUTRAL = {"algo": "ring", "from": "ring"}
 
@@ -51,6 +52,7 @@ def apply(
             "alpha and bandwidth, or protocol"
         )
     job, rows = transfers.chosen(job, op=ops, dim=dim, comm=comm)
+    job, rows = altered.untouched(job, rows, "algorithm")
     if not len(rows):
         return job
     job, rows = _ran(job, rows, more.get("from", recost.AUTO))
@@ -81,8 +83,12 @@ def apply(
             said = f"{missing} {label}: NCCL does not offer {new} {protocol} there, as measured"
             job = job.note(warnings=(said,))
         ratio[group["at"].to_numpy()] = np.where(np.isnan(found.ratio), 1.0, found.ratio)
+        if new in models.ALGOS and not missing:
+            job = altered.run_by(job, group["collective"], new)
         job = job.note(assumptions=found.assumptions, warnings=found.warnings)
-    return transfers.scaled(job, rows, ratio).note(assumptions=ASSUMPTIONS)
+    # Switches that add up and copy spare the ranks' links bytes.
+    spared = transfers.faster(ratio) if algo in IN_NETWORK else None
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=spared).note(assumptions=ASSUMPTIONS)
 
 
 def _ran(job: ReplayJob, rows: pl.DataFrame, old: str) -> tuple[ReplayJob, pl.DataFrame]:
@@ -98,11 +104,7 @@ def _ran(job: ReplayJob, rows: pl.DataFrame, old: str) -> tuple[ReplayJob, pl.Da
                 f"taken to be {', '.join(taken)}",
             )
         )
-    names = [
-        usual(o) if a == "?" else models.recorded(a)
-        for o, a in rows.select("op", "algo").iter_rows()
-    ]
-    return job, rows.with_columns(algo=pl.Series(names, dtype=pl.String))
+    return job, rows.with_columns(algo=pl.Series(altered.algorithms(job, rows), dtype=pl.String))
 
 
 def algorithm(text: str) -> str:

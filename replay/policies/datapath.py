@@ -57,7 +57,9 @@ def apply(
         f"{label}: messages and bytes cost the same at {half / 1e6:.3g} MB"
         for label, half in halves.items()
     )
-    return transfers.scaled(job, rows, ratio).note(assumptions=(*ASSUMPTIONS, *said))
+    return transfers.scaled(
+        job, rows, ratio, bandwidth_ratio=np.full(len(rows), max(beta, 1.0))
+    ).note(assumptions=(*ASSUMPTIONS, *said))
 
 
 POLICY = Policy(

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from .. import calibrate, link_sources, machines, models, transfers
-from ..hockney import usual
+from .. import altered, calibrate, link_sources, machines, models, transfers
 from ..models import hierarchical, traffic
 from ..models.hierarchical import Level
 from ..places import Places
@@ -62,9 +61,10 @@ def apply(
     if chunks < 0:
         raise BadParam(f"policy hierarchical: chunks={chunks}: 1 or more, or 0 for the best")
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
+    job, rows = altered.untouched(job, rows, "hierarchical")
     if not len(rows):
         return job
-    rows = rows.with_row_index("at")
+    rows = altered.present(job, rows).with_row_index("at")
     ratio = np.ones(len(rows))
     cuts: list[dict[str, Any]] = []
     for _, group in rows.group_by("comm", "op", "algo", "n", maintain_order=True):
@@ -77,9 +77,7 @@ def apply(
             continue
         if here == 1:
             continue
-        old = (
-            usual(group["op"][0]) if group["algo"][0] == "?" else models.recorded(group["algo"][0])
-        )
+        old = group["algo"][0]
         try:
             found = _links(job, group, old, here, flat_nics, links)
         except (calibrate.NoFit, models.NoModel) as e:
@@ -89,7 +87,7 @@ def apply(
         nest = (Level(here, *found.inside), Level(n // here, *found.outside, ports=q))
         ratio[group["at"].to_numpy()] = _ratio(group, old, nest, found, chunks)
         cuts += _cuts(group, old, n // here, here, q)
-        job = job.note(assumptions=found.said)
+        job = altered.run_by(job, group["collective"], "hierarchical").note(assumptions=found.said)
     job = transfers.scaled(job, rows, ratio).note(assumptions=ASSUMPTIONS)
     return _with_cuts(job, cuts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import by_group, link_sources, staging, transfers
+from .. import altered, by_group, link_sources, staging, transfers
 from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, size_bytes
@@ -51,6 +51,7 @@ def apply(
     if chunk < 0:
         raise BadParam(f"policy host-staged: chunk={chunk}: bytes, or 0 for no pipelining")
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
+    job, rows = altered.untouched(job, rows, "host-staged")
     if not len(rows) or medium == recorded:
         return job
     far = np.inf if numa is None else numa
@@ -80,6 +81,7 @@ def apply(
         return new / old
 
     job, ratio = by_group.ratios(job, rows, price)
+    job = altered.run_by(job, rows["collective"].filter(ratio != 1), "host-staged")
     said = ()
     if spread:
         said = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import by_group, transfers
+from .. import altered, by_group, transfers
 from ..models import on_package as model
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
@@ -50,6 +50,7 @@ def apply(
     if stall < 0 or alpha < 0:
         raise BadParam("policy on-package: stall and alpha are times of 0 or more")
     job, found = transfers.chosen(job, op=op, dim=dim, comm=comm)
+    job, found = altered.untouched(job, found, "on-package")
     if not len(found):
         return job
     unfit: dict[str, None] = {}
@@ -86,10 +87,13 @@ def apply(
         return np.minimum.reduce(each) * 1e9 / clock / group.time_ns()
 
     job, ratio = by_group.ratios(job, found, price)
+    job = altered.run_by(job, found["collective"].filter(ratio != 1), "on-package")
     notes = ()
     if stall:
         notes = (f"each collective stalls {stall / 1e6:.4g} ms (its slowest die throttles)",)
-    return transfers.scaled(job, found, ratio, added_ns=np.full(len(found), stall)).note(
+    wider = transfers.faster(ratio)
+    added = np.full(len(found), stall)
+    return transfers.scaled(job, found, ratio, added_ns=added, bandwidth_ratio=wider).note(
         assumptions=(*ASSUMPTIONS, *notes), warnings=tuple(unfit)
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import by_group, transfers
+from .. import altered, by_group, transfers
 from ..circuits import Rotor, checked, rotated_ns, scheduled_ns
 from ..hockney import coefficients
 from ..moe import bvn, demand, routed
@@ -42,6 +42,7 @@ def apply(
     """The job with the collectives between hosts over circuits."""
     checked(switches, reconfigure, hold)
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
+    job, rows = altered.untouched(job, rows, "optical")
     if not len(rows):
         return job
     job, routing = routed.of(job)
@@ -86,6 +87,7 @@ def apply(
         return np.array(out) / group.time_ns()
 
     job, ratio = by_group.ratios(job, rows, price)
+    job = altered.run_by(job, rows["collective"].filter(ratio != 1), "optical")
     said = []
     if on_host:
         said.append(f"{on_host} collectives stay inside a host, without circuits: as measured")
@@ -95,7 +97,7 @@ def apply(
             f"rotation holds a matching {hold / 1e3:.4g} us; a collective waits "
             f"{np.mean(waits) / 1e3:.4g} us for its circuit on average"
         )
-    return transfers.scaled(job, rows, ratio).note(
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
         assumptions=(*ASSUMPTIONS, *notes), warnings=tuple(said)
     )
 

@@ -17,7 +17,6 @@ from .. import asynchronous, beside, bucketed, by_group, sm_contention, transfer
 from ..graph import Kind
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import size_bytes
-from ..steps import participations
 
 NEUTRAL = {"until": ("recorded",), "chunk": 0, "depth": 0}
 
@@ -66,6 +65,9 @@ def apply(
 NOTHING = (
     "overlap: the chosen collectives hold up only what needs them, and none can begin earlier in "
     "buckets: nothing changes"
+)
+NO_CONTENTION = (
+    "overlap: buckets are replayed without contention on the fabric's links (chunk=0 has it)"
 )
 NO_GATHERS = "overlap: no all_gathers outside of layers that could begin earlier"
 NONE_CHOSEN = (
@@ -188,9 +190,10 @@ def _ahead(job: ReplayJob, depth: int, dim, comm) -> ReplayJob:
     job, rows = _chosen(job, ("all_gather",), dim, comm, NO_GATHERS)
     if not len(rows):
         return job
-    arrive, transfer = participations(job.graph)
-    mine = np.isin(job.graph.collective[arrive], rows["collective"].to_numpy())
-    graph = asynchronous.posted_ahead(job.graph, arrive[mine], transfer[mine], depth)
+    graph = job.graph
+    mine = np.isin(graph.collective, rows["collective"].to_numpy())
+    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & mine)
+    graph = asynchronous.posted_ahead(graph, arrive, depth)
     said = (
         f"all_gathers begin where the one {depth} before them in the step did: what they gather is "
         "there by then (parameters of a pass, not what the step itself has just computed)"
@@ -205,6 +208,8 @@ def _slowed(job: ReplayJob, place: np.ndarray, slowdown: float) -> ReplayJob:
         job = replace(job, facts={**job.facts, "stated_slowdown": slowdown})
     if job.graph.n == measured.n:
         return job
+    if job.facts.get("fabric") is not None:
+        job = job.note(warnings=(NO_CONTENTION,))
     given = slowdown or None
     was = beside.recorded(measured, given) if len(place) == measured.n else None
     if was is None:

@@ -41,6 +41,8 @@ def apply(
                    element=element)  # fmt: skip
     if not 0 < train <= 1:
         raise BadParam(f"policy {name}: train={train}: a share of the steps, above 0 to 1")
+    if "exchanged" in job.facts:
+        return job.note(warnings=(exchange.AGAIN.format(name=name),))
     found = exchange.find(job, dim=exchange.dims(job, "ep", "cp"), **ports)
     if not found.exchanges:
         return found.job
@@ -57,6 +59,7 @@ def apply(
     added = np.zeros(len(found.exchanges))
     moves: dict[bytes, Moves] = {}
     before, after, unmoved = [], [], set()
+    moved: list[np.ndarray | None] = [None] * len(old)
     charged: set[tuple] = set()
     for i, one in enumerate(found.exchanges):
         key = one.demand.members.tobytes()
@@ -70,7 +73,7 @@ def apply(
         if not pairs:
             continue
         times = windows.times(found, one, pairs, plan)
-        old[i], new[i] = times.old_ns, times.new_ns
+        old[i], new[i], moved[i] = times.old_ns, times.new_ns, times.matrix
         before += times.before
         after += times.after
         for layer in {layer for _, layer in pairs}:
@@ -92,7 +95,7 @@ def apply(
         f"moving weights ({weight / 1e6:.4g} MB an expert) is spread over {amortise} steps: "
         f"{added.sum() / 1e6:.3g} ms in all",
     )
-    job = exchange.retimed(found._replace(job=job), old, new, added_ns=added)
+    job = exchange.retimed(found._replace(job=job), old, new, added_ns=added, matrices=moved)
     loads = [(m.members, m.loads) for m in moves.values() if not m.why]
     return expert_kernels.scaled(job, loads, kernels).note(assumptions=(*said, *ASSUMPTIONS))
 

@@ -43,6 +43,7 @@ def apply(
     piece = np.inf if granularity >= NEUTRAL["granularity"] else float(granularity)
     old, new = np.ones(len(found.exchanges)), np.ones(len(found.exchanges))
     before, after, forwarded, sent = [], [], 0.0, 0.0
+    moved: list[np.ndarray | None] = [None] * len(old)
     for i, one in enumerate(found.exchanges):
         if one.where is None or one.where.hosts < 2 or one.where.rails < 2:
             continue
@@ -51,6 +52,7 @@ def apply(
         how = {"pipelined": forward == "pipelined", "chunk_bytes": float(chunk)}
         old[i] = one.latency_ns + rails.time_ns(was, found.speeds, **how)
         new[i] = one.latency_ns + rails.time_ns(now, found.speeds, **how)
+        moved[i] = rails.carried(one.demand.matrix, one.where, piece)
         before.append((was.send, was.recv))
         after.append((now.send, now.recv))
         forwarded += now.forwarded
@@ -64,7 +66,7 @@ def apply(
         f"{out:.3f} to {out_now:.3f}, in {into:.3f} to {into_now:.3f}; of {sent / 1e6:.4g} MB "
         f"between hosts {share:.0f} % cross NVLink as well, {forward}"
     )
-    job = exchange.retimed(found, old, new)
+    job = exchange.retimed(found, old, new, matrices=moved)
     even = sum(one.demand.source == "uniform" for one in found.exchanges)
     if even:
         job = job.note(

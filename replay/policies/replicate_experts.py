@@ -46,6 +46,8 @@ def apply(
         raise BadParam(f"policy {name}: hidden is 0 to 1, budget 0 copies or more")
     if budget == 0:
         return job.note(assumptions=("no copies: nothing is changed",))
+    if "exchanged" in job.facts:
+        return job.note(warnings=(exchange.AGAIN.format(name=name),))
     found = exchange.find(job, dim=exchange.dims(job, "ep", "cp"), **ports)
     if not found.exchanges:
         return found.job
@@ -58,6 +60,7 @@ def apply(
     plans: dict[bytes, Plans] = {}
     charged: set[tuple] = set()
     before, after, skipped = [], [], 0
+    moved: list[np.ndarray | None] = [None] * len(old)
     for i, one in enumerate(found.exchanges):
         at = one.demand
         key = at.members.tobytes()
@@ -69,7 +72,7 @@ def apply(
             skipped += 1
             continue
         times = windows.times(found, one, pairs, plan)
-        old[i], new[i] = times.old_ns, times.new_ns
+        old[i], new[i], moved[i] = times.old_ns, times.new_ns, times.matrix
         before += times.before
         after += times.after
         rate = found.speeds.nic_bytes_per_s if one.hosts != 1 else found.speeds.nvlink_bytes_per_s
@@ -92,7 +95,7 @@ def apply(
     ]
     if skipped:
         said.append(f"{skipped} all-to-alls before the first plan are left as measured")
-    done = exchange.retimed(found, old, new, added_ns=added * (1 - hidden))
+    done = exchange.retimed(found, old, new, added_ns=added * (1 - hidden), matrices=moved)
     loads = [(p.members, p.loads) for p in plans.values()]
     done = expert_kernels.scaled(done, loads, kernels)
     return done.note(assumptions=(*said, *ASSUMPTIONS))

@@ -65,7 +65,9 @@ def apply(
     else:
         price, said = _modelled(job, seat, link, factor, domain)
     job, ratio = by_group.ratios(job, rows, price)
-    return transfers.scaled(job, rows, ratio).note(assumptions=(*ASSUMPTIONS, *said))
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
+        assumptions=(*ASSUMPTIONS, *said)
+    )
 
 
 class _Seats(NamedTuple):

@@ -43,7 +43,7 @@ def apply(
     alpha_w: float,
     native: str,
     window: int,
-    gamma: float,
+    gamma: float | str,
     free: int,
     **ports,
 ) -> ReplayJob:

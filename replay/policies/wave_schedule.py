@@ -33,7 +33,7 @@ def apply(
     alpha_w: float,
     native: str,
     window: int,
-    gamma: float,
+    gamma: float | str,
     free: int,
     **ports,
 ) -> ReplayJob:
@@ -76,9 +76,9 @@ def apply(
     return job
 
 
-def _gamma(text: str) -> float:
-    if text == "fit":
-        return math.nan
+def _gamma(text: str) -> float | str:
+    if text == incast.FIT:
+        return text
     value = float(text)
     if not 0 <= value < math.inf:
         raise ValueError("expected a number from 0 on, or fit")

@@ -156,3 +156,23 @@ def test_no_estimate_is_under_its_floors(tables, ratio, size, transfer_us, apart
     start, end = engine.replay(graph)
     _, times = step_times(graph, start, end)
     assert result["replayed_ns"] == round(times.mean())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    ["datapath:beta=1000", "scale-fabric:link=all,factor=1000", "algorithm:algo=nvls,from=tree"],
+)
+def test_policies_that_spare_or_widen_links_are_not_held_to_the_old_ones(tables, spec):
+    job = job_of(tables, size=160 * 10**6, transfer_us=1_000)
+    (entry,) = run.replay(job, [spec])["policies"]
+    assert entry["gain_pct"] > 0
+    assert not any("raised to its floor" in w for w in entry["warnings"])
+    floors = entry["floors"]
+    assert floors["busiest_link_ns"] < run.replay(job)["floors"]["busiest_link_ns"]
+
+
+def test_links_rise_as_times_fall():
+    from retime.replay import transfers
+
+    rates = transfers.faster(np.array([0.5, 1.0, 2.0, 0.0]))
+    assert rates.tolist() == [2.0, 1.0, 1.0, 1e12]
