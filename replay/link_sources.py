@@ -39,7 +39,7 @@ def curve(job: ReplayJob, op: str, n: int) -> Fit | None:
         )
         algo = run["algo"].cast(pl.String)[0]
         try:
-            fits.append(fit(shaped, usual(op) if algo is None else algo.lower()))
+            fits.append(fit(shaped, usual(op) if algo is None else models.recorded(algo)))
         except (NoFit, models.NoModel):
             continue
     return min(
