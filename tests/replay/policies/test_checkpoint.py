@@ -76,7 +76,7 @@ def test_an_estimate_carries_it(rings):
     "spec", ["save=0s", "mtbf=0s", "now=0s", "every=0s", "mtbf=1e-20ns", "every=1e-20ns"]
 )
 def test_out_of_range(rings, spec):
-    with pytest.raises(BadParam, match="above 0|are the units"):
+    with pytest.raises(BadParam, match=r"above 0|are the units"):
         rings.under(rings.job(), f"checkpoint:{spec}")
 
 
