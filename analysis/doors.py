@@ -491,6 +491,17 @@ class Job:
         """`retime.replay(job, policies)`."""
         return replay(self, policies, **options)
 
+    def explain(
+        self, policies: Sequence[Any], path: str | os.PathLike[str] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """`replay`, and what the policies change in a step as a page and a Perfetto trace.
+
+        `analysis.explain.explain` has the options and what is returned.
+        """
+        from .explain import explain
+
+        return explain(self, policies, path, **options)
+
     def stragglers(self) -> dict[str, Any]:
         """Slowdown against the ideal, m_w, m_s, and its parts by operation, rank and stage.
 

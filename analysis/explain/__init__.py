@@ -43,8 +43,10 @@ def explain(
     typed, `step` and `why`, `before_ns` and `after_ns`: what that step takes re-timed. Raises what
     `replay` raises, UsageError without a policy and for a file that cannot be written.
     """
-    target = outfile.checked(page_path(job.id, path))
-    timeline = outfile.checked(f"{target.with_suffix('')}.perfetto-trace.gz")
+    target = page_path(job.id, path)
+    timeline = target.with_suffix(".perfetto-trace.gz")
+    for file in (target, timeline):
+        outfile.checked(file)
     if not policies:
         raise UsageError("--explain draws what a policy changes: name one with --policy")
     replayed = with_fabric(load(job.snapshot), fabric)
