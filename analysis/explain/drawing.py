@@ -18,10 +18,10 @@ from .sides import Side
 MOST_LANES = 64
 """Ranks with a lane in each timeline; where there are more, those whose step changed most stay."""
 
-MOST_STRETCHES = 24_000
+MOST_STRETCHES = 60_000
 """Stretches of one timeline over all lanes; short ones are merged until so many are left."""
 
-MOST_PARTS = 12_000
+MOST_PARTS = 24_000
 """Tasks and participations of one timeline that can be named under the pointer: the longest."""
 
 TASK = -2
