@@ -27,7 +27,7 @@ def gather(
     `result`; `entry`, the scenario drawn; `step` (`chosen.Step`); `sides`, `before_ns` and
     `after_ns`; `by_rank`, `by_name` and `singles` (`moved`); `drawing` (`drawing.data`); `ranks`
     and `n_ranks`; `doubts`, the warnings that come before all; `beside`, what is to be said of the
-    drawing.
+    drawing; `time_factor`, what the estimate has more of than steps (checkpoints, failures).
     """
     at = chosen.scenario(result["policies"])
     entry = result["policies"][at]
@@ -65,6 +65,7 @@ def gather(
         "n_ranks": len(before.ranks),
         "doubts": [w for w in entry["warnings"] if w.startswith(run.DOUBTFUL)],
         "beside": _beside(same, len(result["steps"]) > 1),
+        "time_factor": float(lines.after.facts.get("time_factor", 1.0)),
     }
 
 

@@ -127,8 +127,12 @@ def _drawn(data: Mapping[str, Any]) -> str:
     before, after = data["before_ns"], data["after_ns"]
     said = (
         f"Drawn is step {data['step'].step} ({data['step'].why}): re-timed {units.time(before, 4)} "
-        f"unchanged, {units.time(after, 4)} after."
+        f"unchanged, {units.time(after, 4)} after{_change(before, after)}."
     )
+    aside = data["time_factor"] - 1
+    if aside:
+        more = f"{units.percent(abs(aside))} {'more' if aside > 0 else 'less'}"
+        said += f" The estimate has {more} for what is of no step and is not drawn."
     by_rank: pl.DataFrame = data["by_rank"]
     means = {c: float(by_rank[c].sum()) / by_rank.height for c in PARTS} if len(by_rank) else {}
     least = max(0.5, LEAST_SAID * max(map(abs, means.values()), default=0.0))
@@ -137,6 +141,13 @@ def _drawn(data: Mapping[str, Any]) -> str:
         return f"{said} Nothing of it moves."
     words = ", ".join(f"{units.time(abs(v))} {'less' if v > 0 else 'more'} {w}" for v, w in parts)
     return f"{said} A rank has, on the mean, {words}."
+
+
+def _change(before: float, after: float) -> str:
+    if before == after:
+        return ""
+    share = units.percent(abs(1 - after / before))
+    return f", {share} {'shorter' if after < before else 'longer'}"
 
 
 def _both(data: Mapping[str, Any]) -> str:
