@@ -404,6 +404,16 @@ def replay(
     calibration: Annotated[
         bool, typer.Option("--calibration", help="Also alpha, bandwidth and tau of the links.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Also draw a step before and after: a page, and a Perfetto trace."
+        ),
+    ] = False,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", metavar="FILE", help="That page (JOB-explain.html)."),
+    ] = None,
     warehouse: Where = None,
     json: AsJson = False,
 ) -> None:
@@ -413,6 +423,10 @@ def replay(
     stages (retime policies shows them): placement, volume, algorithm, links, schedule, arrivals,
     run; those of one stage in the order given.
 
+    --explain draws all policies together (of a sweep the best point) in step --step, else in the
+    step of median time: a page with both timelines and what moved, and beside it both timelines
+    with every task as one trace, NAME.perfetto-trace.gz, for https://ui.perfetto.dev.
+
     \b
     Examples:
       retime replay run-7 --policy align-arrivals
@@ -420,18 +434,25 @@ def replay(
       retime replay run-7 --policy align-arrivals --sweep factor=0,0.5,1
       retime replay run-7 --policy algorithm:op=all_reduce,algo=tree --json
       retime replay run-7 --calibration
+      retime replay run-7 --policy align-arrivals --explain -o why.html
     """
     from .analysis import doors, replay_screen, terminal
+    from .ingest.errors import UsageError
 
-    result = doors.replay(
-        _job(warehouse, job),
-        policy or [],
-        sweep=_sweep(sweep),
-        step=step,
-        fabric=fabric,
-        strict=strict,
-        calibration=calibration,
-    )
+    options: dict[str, Any] = {
+        "sweep": _sweep(sweep),
+        "step": step,
+        "fabric": fabric,
+        "strict": strict,
+        "calibration": calibration,
+    }
+    of_job, tried = _job(warehouse, job), policy or []
+    if explain:
+        result = of_job.explain(tried, output, **options)
+    elif output is not None:
+        raise UsageError("-o names the page of --explain: give both, or --json > FILE")
+    else:
+        result = doors.replay(of_job, tried, **options)
     if json:
         return _json(result)
     replay_screen.show_replay(terminal.console(), result)

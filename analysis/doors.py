@@ -502,6 +502,17 @@ class Job:
         """`retime.replay(job, policies)`."""
         return replay(self, policies, **options)
 
+    def explain(
+        self, policies: Sequence[Any], path: str | os.PathLike[str] | None = None, **options: Any
+    ) -> dict[str, Any]:
+        """`replay`, and what the policies change in a step as a page and a Perfetto trace.
+
+        `analysis.explain.explain` has the options and what is returned.
+        """
+        from .explain import explain
+
+        return explain(self, policies, path, **options)
+
     def stragglers(self) -> dict[str, Any]:
         """`study`, who holds the job up (`culprit`, `said` in words), and its `ideals`.
 

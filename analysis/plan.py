@@ -131,7 +131,7 @@ def _fixed(fix: Mapping[str, Any]) -> dict[str, Any]:
                 raise ValueError
             if key not in ("zero", "stages", *_FLAGS) and out[key] < 1:
                 raise ValueError
-        except ValueError:
+        except (ValueError, TypeError):
             example = "8+8+8+6" if key == "stages" else "true" if key in _FLAGS else "4"
             raise UsageError(f"{key}={value!r} is not like {key}={example}") from None
     return out

@@ -56,6 +56,19 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
     if "calibration" in result:
         out.print()
         _show_calibration(out, result["calibration"])
+    if "explained" in result:
+        out.print()
+        _show_explained(out, result["explained"])
+
+
+def _show_explained(out: Console, made: Mapping[str, Any]) -> None:
+    """Where the picture is, of which step, and where every task of it is."""
+    out.print(
+        f"step {made['step']} ({made['why']}) before and after {clean(made['policy'])}: re-timed "
+        f"{units.time(made['before_ns'], 4)} and {units.time(made['after_ns'], 4)}"
+    )
+    out.print(f"page      {clean(made['page'])}")
+    out.print(f"timeline  {clean(made['timeline'])} (open it at https://ui.perfetto.dev)")
 
 
 def _show_estimates(out: Console, policies: Sequence[Mapping[str, Any]], n: int) -> None:

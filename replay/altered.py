@@ -46,12 +46,28 @@ def _largest(graph, top: int) -> np.ndarray:
 
 
 def algorithms(job: ReplayJob, rows: pl.DataFrame) -> list[str]:
-    """The model's name of the algorithm that each collective runs now."""
-    made = job.facts.get("algorithms", {})
+    """The model's name of the algorithm that each collective runs now.
+
+    What a policy made of one that has no form of its own (levels, circuits) goes by the form that
+    it had: links twice as fast then save too much or too little of its messages, not nothing.
+    """
+    made = {c: a for c, a in job.facts.get("algorithms", {}).items() if a in models.ALGOS}
     return [
         made.get(c) or (usual(op) if algo == "?" else models.recorded(algo))
         for c, op, algo in rows.select("collective", "op", "algo").iter_rows()
     ]
+
+
+def formless(job: ReplayJob, rows: pl.DataFrame) -> str:
+    """What to say of rows that run what has no form; empty where all have one."""
+    made = job.facts.get("algorithms", {})
+    names = [made[c] for c in rows["collective"] if made.get(c, "ring") not in models.ALGOS]
+    if not names:
+        return ""
+    return (
+        f"{len(names)} collectives run {', '.join(sorted(set(names)))} by now: what changes their "
+        "links is priced by the algorithm that was recorded"
+    )
 
 
 def run_by(job: ReplayJob, collectives: Iterable[int], algorithm: str) -> ReplayJob:

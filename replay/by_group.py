@@ -54,6 +54,9 @@ def ratios(
     those for which it raises NoModel or NoFit, stay as measured (the latter are said).
     """
     ratio = np.ones(len(rows))
+    said = altered.formless(job, rows)
+    if said:
+        job = job.note(warnings=(said,))
     links: dict[str, None] = {}
     outside: dict[str, None] = {}
     for _, group in (

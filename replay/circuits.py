@@ -15,6 +15,9 @@ import numpy as np
 
 from ..ingest.errors import UsageError
 
+LEAST_HOLD_NS = 1.0
+"""A circuit that is up for less carries nothing."""
+
 
 class Rotor(NamedTuple):
     """Periodic rotation: each of `matchings` is up for `hold_ns` in turn, whatever is ready."""
@@ -53,8 +56,10 @@ def checked(switches: int, reconfigure_ns: float, hold_ns: float) -> None:
         raise UsageError(f"optical: switches={switches}: 1 or more")
     if not (math.isfinite(reconfigure_ns) and reconfigure_ns >= 0):
         raise UsageError(f"optical: reconfigure={reconfigure_ns:g}: a time of 0 or more")
-    if not (math.isfinite(hold_ns) and hold_ns > 0):
-        raise UsageError(f"optical: hold={hold_ns:g}: a time above 0")
+    if not (math.isfinite(hold_ns) and hold_ns >= LEAST_HOLD_NS):
+        raise UsageError(
+            f"optical: hold={hold_ns:g}: a time above 0, of {LEAST_HOLD_NS:g} ns at least"
+        )
 
 
 def rotated_ns(uptimes_ns: np.ndarray, rotor: Rotor, phase_ns: float | None = None) -> float:
@@ -110,7 +115,7 @@ def scheduled_ns(
     if not weights:
         return 0.0
     first = reconfigure_ns if up else 0.0
-    load = [0.0] * switches
+    load = [0.0] * min(switches, len(weights))
     for w in weights:
         at = load.index(min(load))
         load[at] += reconfigure_ns + w

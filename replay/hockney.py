@@ -83,23 +83,8 @@ def coefficients(op: str, algo: str, n: int) -> tuple[float, float]:
     """
     if op in ("send", "recv", "send_recv") and algo == "direct":
         return 1.0, 1.0
-    try:
-        form = models.form(op, algo)
-    except models.NoModel:
-        if (op, algo) in _PLAIN:
-            return n - 1, _PLAIN[op, algo](n)
-        raise
+    form = models.form(op, algo)
     return form.messages(n), form.volume(n)
-
-
-_PLAIN = {
-    ("all_to_all", "pairwise"): lambda n: (n - 1) / n,
-    ("gather", "pairwise"): lambda n: (n - 1) / n,
-    ("scatter", "pairwise"): lambda n: (n - 1) / n,
-    ("broadcast", "ring"): lambda n: 1.0,
-    ("reduce", "ring"): lambda n: 1.0,
-}
-"""(operation, algorithm) -> n -> volume of those of n - 1 messages that `models` may lack."""
 
 
 def fit(

@@ -39,7 +39,7 @@ def curve(job: ReplayJob, op: str, n: int) -> Fit | None:
         )
         algo = run["algo"].cast(pl.String)[0]
         try:
-            fits.append(fit(shaped, usual(op) if algo is None else algo.lower()))
+            fits.append(fit(shaped, usual(op) if algo is None else models.recorded(algo)))
         except (NoFit, models.NoModel):
             continue
     return min(
@@ -88,3 +88,20 @@ def machine(job: ReplayJob, level: str) -> Found:
         alpha = machines.SOCKET_ALPHA_NS
     said = f"assumed: {alpha / 1e3:.3g} us and {bandwidth / 1e9:.3g} GB/s {link} ({words})"
     return alpha, bandwidth, said
+
+
+def ports(job: ReplayJob) -> tuple[float, float, str]:
+    """What a GPU sends out of its host and within it, bytes/s each, one direction, as reached.
+
+    (NIC, link in the host, what they rest on): the job's fabric where it has both, a NIC shared by
+    the GPUs that it serves; else the default machine's.
+    """
+    there = job.facts.get("fabric")
+    if there is not None and there.nic is not None:
+        inside = there.scale_up or there.pcie
+        served = max(1, -(-there.gpus_per_host // there.rails))
+        nic = there.rail_bytes_per_s * there.nic.link.efficiency / served
+        if inside is not None:
+            return nic, inside.link.usable_bytes_per_s, f"fabric {there.name}"
+    found, words = machines.of(job)
+    return found.nic_bytes_per_s, found.intra_bytes_per_s, words

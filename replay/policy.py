@@ -151,7 +151,8 @@ def _no_value(param: Param, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             return "expected a finite number"
-        if abs(value) > (MOST_INT if param.type is int else MOST):
+        beyond = abs(value) > (MOST_INT if param.type is int else MOST)
+        if beyond or 0 < abs(value) < 1 / MOST:
             return "beyond anything that is counted or measured"
         whole = param.type is not int or value == int(value)
         return "" if whole else "expected a whole number"
@@ -172,7 +173,8 @@ MOST_INT = 1 << 40
 """Of any count: loops and arrays of a policy's models are as long as what they count."""
 
 MOST = 1e30
-"""Of any number (a bandwidth that is not to matter): products of a few of them stay finite."""
+"""Of any number (a bandwidth that is not to matter), and 1 / MOST the least above 0: products of a
+few of them stay finite."""
 
 
 def boolean(text: str) -> bool:

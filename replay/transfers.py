@@ -67,6 +67,20 @@ def _named(names: Sequence[str]) -> str:
     return text if len(names) <= 20 else f"{text} or {len(names) - 20} more"
 
 
+def whole_ns(dur_ns: np.ndarray) -> np.ndarray:
+    """Durations of tasks, float64, as int64.
+
+    Raises BadParam where all of them would last longer than a century: no chain of tasks is longer
+    than all together, and times are 64 bits of ns. (Or where one is no number.)
+    """
+    if len(dur_ns) and not float(dur_ns.sum()) <= LONGEST_NS:
+        raise BadParam(
+            f"an operation would last {float(dur_ns.max()) / YEAR_NS:.3g} years, all of them more "
+            "than a century: are the units of the policy's parameters right?"
+        )
+    return np.rint(dur_ns).astype(np.int64)
+
+
 def described(job: ReplayJob) -> pl.DataFrame:
     """Every matched collective of the measured job: `calibrate.instances`, dim, step, ranks."""
     graph = job.facts.get("measured", job.graph)
@@ -135,14 +149,7 @@ def scaled(
         )
         job = job.note(warnings=(said,))
         new = np.where(unknown, dur[task], new)
-    new = np.maximum(new, 0)
-    # A chain is at most as long as all tasks together, and times are 64 bits of ns.
-    if len(new) and not float(new.sum()) <= LONGEST_NS:
-        raise BadParam(
-            f"a collective would last {float(new.max()) / YEAR_NS:.3g} years, all of them more "
-            "than a century: are the units of the policy's parameters right?"
-        )
-    dur[task] = new.astype(np.int64)
+    dur[task] = whole_ns(np.maximum(new, 0))
     arrays: dict[str, np.ndarray] = {"dur_ns": dur}
     if bytes_ratio is not None:
         of = np.ones(size + 2)

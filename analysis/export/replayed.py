@@ -16,7 +16,6 @@ from ...replay.load import load
 if TYPE_CHECKING:
     from .chosen import Chosen
     from .perfetto import TraceFile
-    from .rows import Rows
 
 UNCHANGED = "unchanged"
 """What is asked for in the place of a policy to see the replay that changes nothing."""
@@ -37,17 +36,23 @@ class Replay(NamedTuple):
     start_ns: np.ndarray
     end_ns: np.ndarray
     warnings: tuple[str, ...]
+    inside: np.ndarray | None = None
+    """bool [n]: tasks that are written; None for those of the chosen steps."""
 
-    def write(self, file: TraceFile, rows: Rows, chosen: Chosen) -> None:
+    def write(self, file: TraceFile, ranks: Several[int], chosen: Chosen) -> None:
         """Writes it as a process of its own, with a track a rank."""
-        ranks = rows.ranks["rank"].to_list()
         number = file.tracks
         pid = max(ranks, default=0) + 1 + number
         process = file.process(pid, f"replay: {self.name}", ("re-timed, not measured",), pid)
         sequence = file.sequence()
+        inside = self._inside(chosen)
+        arrive, transfer = timing.participations(self.graph)
+        parts = np.stack([arrive, transfer])[:, inside[transfer]]
+        tasks, parts = _of_ranks(self.graph, np.flatnonzero(inside), parts, ranks)
         for place, rank in enumerate(ranks):
             above = file.track(f"rank {rank}", process, place)
-            for at, (name, frame) in enumerate(self._tracks(rank, chosen)):
+            tracks = self._tracks(rank, chosen, tasks[rank], parts[rank])
+            for at, (name, frame) in enumerate(tracks):
                 if len(frame):
                     from .timeline import on_lanes
 
@@ -55,26 +60,35 @@ class Replay(NamedTuple):
                     track = on_lanes(file, frame, group, {0: (name, above, at)}, False)
                     sequence.slices(frame, track)
 
-    def _tracks(self, rank: int, chosen: Chosen) -> list[tuple[str, pl.DataFrame]]:
-        graph, mine = self.graph, self.graph.rank == rank
-        if chosen.steps is not None:
-            inside = np.zeros(graph.n, bool)
-            for step in chosen.steps:
-                inside |= timing.within(graph, step)
-            mine = mine & inside
+    def _inside(self, chosen: Chosen) -> np.ndarray:
+        """bool [n]: what is written. What a policy made was never measured, but is of a step."""
+        graph = self.graph
+        if self.inside is not None:
+            return self.inside
+        if chosen.steps is None:
+            return np.ones(graph.n, bool)
+        inside = (graph.start_ns == NULL) & np.isin(graph.step, chosen.steps)
+        for step in chosen.steps:
+            inside |= timing.within(graph, step)
+        return inside
+
+    def _tracks(
+        self, rank: int, chosen: Chosen, tasks: np.ndarray, parts: np.ndarray
+    ) -> list[tuple[str, pl.DataFrame]]:
+        """The rank's tracks, of its tasks [k] and of its participations' arrivals and transfers."""
+        graph = self.graph
         found = []
         if chosen.has("step"):
             found.append(("steps", self._steps(rank, chosen)))
-        arrive, transfer = timing.participations(graph)
-        arrive, transfer = arrive[mine[transfer]], transfer[mine[transfer]]
+        arrive, transfer = parts
         ready = self.start_ns[transfer]
         if chosen.has("wait"):
             found.append(("waits", self._frame(transfer, self.end_ns[arrive], ready, "wait ({})")))
         if chosen.has("transfer"):
             found.append(("transfers", self._frame(transfer, ready, self.end_ns[transfer])))
-        for name, (kind, tasks) in KINDS.items():
+        for name, (kind, kinds) in KINDS.items():
             if chosen.has(kind):
-                at = np.flatnonzero(mine & np.isin(graph.kind, tasks))
+                at = tasks[np.isin(graph.kind[tasks], kinds)]
                 found.append((name, self._frame(at, self.start_ns[at], self.end_ns[at])))
         return found
 
@@ -127,6 +141,19 @@ class Replay(NamedTuple):
         if chosen.steps is not None:
             spans = spans.filter(pl.col("step").is_in(chosen.steps))
         return spans.with_columns(name=pl.format("step {}", "step"))
+
+
+def _of_ranks(
+    graph: TaskGraph, tasks: np.ndarray, parts: np.ndarray, ranks: Several[int]
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """By rank its tasks [k], and its columns of `parts` [2, k] (tasks too), each in order."""
+    found = []
+    for of, rows in ((tasks, tasks[None]), (parts[1], parts)):
+        order = np.argsort(graph.rank[of], kind="stable")
+        sorted_ranks = graph.rank[of][order]
+        at = np.searchsorted(sorted_ranks, [ranks, np.add(ranks, 1)] if len(ranks) else [[], []])
+        found.append({r: rows[:, order[a:b]] for r, a, b in zip(ranks, *at.tolist(), strict=True)})
+    return {r: rows[0] for r, rows in found[0].items()}, found[1]
 
 
 def _by_step(step: np.ndarray, time: np.ndarray) -> pl.DataFrame:

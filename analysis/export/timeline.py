@@ -56,7 +56,7 @@ def write(
             _rank(file, rows, parts.filter(pl.col("rank") == rank), rank, process)
         _hosts(file, rows, len(processes))
         for replay in replays:
-            replay.write(file, rows, chosen)
+            replay.write(file, rows.ranks["rank"].to_list(), chosen)
         if not file.slices + file.samples:
             raise UnusableInput(
                 f"job {job.id!r} has nothing to show of these ranks, steps and kinds: "

@@ -17,6 +17,12 @@ def machines() -> tuple[str, ...]:
     return tuple(constants()["machines"])
 
 
+MOST_CHANNELS = 128
+"""Twice NCCL's own MAXCHANNELS."""
+
+CPUS = ("intel", "amd", "arm")
+"""NCCL corrects for the first two; any other is as arm."""
+
 ALIKE = {"h200": "h100", "h20": "h100", "gb200": "b200", "a800": "a100"}
 """Devices that NCCL's model tells apart by nothing but their links."""
 
@@ -54,8 +60,10 @@ def comm(
         raise UsageError(f"no NCCL data of machine {machine!r}; there are {', '.join(known)}")
     if n_ranks < 1 or n_nodes < 1 or n_ranks % n_nodes:
         raise UsageError(f"{n_ranks} ranks do not divide over {n_nodes} nodes")
-    if channels is not None and channels < 1:
-        raise UsageError(f"{channels} channels: NCCL has 1 or more")
+    if channels is not None and not 1 <= channels <= MOST_CHANNELS:
+        raise UsageError(f"{channels} channels: NCCL has 1 to {MOST_CHANNELS}")
+    if cpu not in CPUS:
+        raise UsageError(f"no NCCL data of CPU {cpu!r}; there are {', '.join(CPUS)}")
     data = known[machine]
     local = n_ranks // n_nodes
     if local > data["gpus"]:

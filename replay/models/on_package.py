@@ -195,11 +195,6 @@ def all_gather_ns(
     raise UsageError(f"no on-package topology {topology!r}; there are direct, ring")
 
 
-def stalled_ns(time_ns, stall_ns: float) -> np.ndarray:
-    """A collective that one thermal stall of its slowest die lengthens: T + stall."""
-    return np.asarray(time_ns, np.float64) + stall_ns
-
-
 def _counted(p: int) -> None:
     if p < 1:
         raise UsageError(f"a package of {p} elements has no model: 1 or more")

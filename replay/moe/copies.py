@@ -20,6 +20,11 @@ class Plans:
         self.when, self.window, self.groups = when, window, groups
         self.held = routing.holders(self.members)
         self.budget = n - experts % n if budget is None else budget
+        if budget is not None and budget > experts * n:
+            raise BadParam(
+                f"policy replicate-experts: budget={budget}: {experts} experts on {n} ranks have "
+                f"use for {experts * n} copies at most"
+            )
         if (experts + self.budget) % n:
             fits = math.ceil((experts + self.budget) / n) * n - experts
             raise BadParam(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from .. import calibrate, machines, transfers
+from .. import calibrate, link_sources, transfers
 from ..places import Places
 from ..policy import BadParam, ReplayJob
 from . import demand, rails, routed, waves
@@ -77,15 +77,16 @@ def find(
     """All-to-alls of a job with demand, layout, latency and the speeds of ports.
 
     `local` GPUs a host are taken where hosts are not known (in the order of ranks); `nic` and
-    `nvlink` (bytes/s, one direction, of one GPU) default to the machine of the device's name,
+    `nvlink` (bytes/s, one direction, of one GPU) default to the fabric's, else to the machine of
+    the device's name,
     `alpha` (ns a message) to the communicator's link (`calibrate.link`).
     """
     if local is not None and local < 1:
         raise BadParam(f"local={local}: a host has one GPU or more")
     job, routing = routed.of(job)
     job, rows = transfers.chosen(job, op=("all_to_all",), dim=dim, comm=comm)
-    machine, machine_words = machines.of(job)
-    speeds = Speeds(nic or machine.nic_bytes_per_s, nvlink or machine.intra_bytes_per_s)
+    own_nic, own_nvlink, machine_words = link_sources.ports(job)
+    speeds = Speeds(nic or own_nic, nvlink or own_nvlink)
     if not len(rows):
         return Found(job, rows, [], speeds, routing)
     found = demand.of(job, rows, routing)

@@ -18,11 +18,13 @@ def split_that_ran(text: tuple[str, ...]) -> Split:
             values["recompute"] = word
         elif word in split.SCHEDULES:
             values["schedule"] = word
-        elif name in _WORDS and number and (int(number) or name == "zero"):
+        elif name in _WORDS and 0 < len(number) < 10 and (int(number) or name == "zero"):
             values[_WORDS[name]] = int(number)
         else:
             known = ", ".join(f"{w}N" for w in _WORDS)
-            raise BadParam(f"policy parallelism: was={word!r}: words are {known}, full, 1f1b, …")
+            raise BadParam(
+                f"policy parallelism: was={word[:40]!r}: words are {known}, full, 1f1b, …"
+            )
     return Split(**values)
 
 

@@ -17,6 +17,12 @@ SIMULATED = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
 """Schedules whose order is known here; the others are known for equal stages (`bubble`)."""
 
 
+MOST_OPERATIONS = 1 << 18
+"""Of a run: of more, what follows the first ones is extrapolated."""
+
+FILL = 3
+"""Microbatches a stage until a pipeline is surely full: ZB-H2 has two of each begun before."""
+
 Order = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Kind, microbatch and virtual stage of each stage's operations, int64 [p, operations] each."""
 
@@ -54,12 +60,27 @@ def simulate(
     `forward` and `backward` [p x chunks] are durations of one microbatch on each (virtual) stage
     in the model's order, virtual stage k on GPU k mod p; `weight`, for zero-bubble schedules, is
     the part of the backward pass that nobody waits for (default half). `send` is what an
-    activation takes from one stage to the next, during which nobody works on it. Raises
+    activation takes from one stage to the next, during which nobody works on it. Beyond
+    MOST_OPERATIONS the run is that of its first microbatches, and more rounds like the last. Raises
     ValueError for a schedule that is not in SIMULATED.
     """
+    p = len(forward) // chunks
+    # Once the pipeline is full it repeats itself: what one more round takes is told by two runs.
+    few = p * max(FILL, MOST_OPERATIONS // (2 * len(forward) * p))
+    if microbatches > few + p:
+        given = {"weight": weight, "send": send, "chunks": chunks}
+        short, longer = (simulate(schedule, forward, backward, m, **given) for m in (few, few + p))
+        rounds = (microbatches - few) / p
+        each = longer.busy - short.busy
+        # At the pace of the slowest stage, where waiting still hides it.
+        slowest = float(each.max())
+        return Run(
+            short.makespan + rounds * max(longer.makespan - short.makespan, slowest),
+            short.period + rounds * max(longer.period - short.period, slowest),
+            short.busy + rounds * each,
+        )
     f = np.asarray(forward, np.float64)
     d = np.asarray(backward, np.float64)
-    p = len(f) // chunks
     w = np.zeros(len(f))
     zero = schedule in ("zb-h1", "zb-h2")
     if zero:

@@ -48,6 +48,9 @@ def search(
     measured steps (`fitted.INTERVAL`). Raises UsageError where no degrees divide the GPUs and the
     model.
     """
+    far = split.beyond(model, batch, gpus)
+    if far:
+        raise UsageError(far)
     eff = eff or fitted.A100
     limit = USABLE * platform.memory_bytes if memory_bytes is None else memory_bytes
     best: dict[tuple[int, ...], tuple[tuple, Plan]] = {}

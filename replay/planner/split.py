@@ -66,6 +66,23 @@ class Split(NamedTuple):
         return " ".join(d for d in degrees if not d.endswith("p1")) or "one GPU"
 
 
+MOST = {
+    "layers": 1024, "hidden": 1 << 20, "heads": 1 << 14, "ffn": 1 << 22, "sequence": 1 << 27,
+    "vocab": 1 << 24, "experts": 1 << 16, "batch": 1 << 24, "degrees": 1 << 20,
+}  # fmt: skip
+"""Of a model and its splits, an order beyond what there is: tables and runs grow with them."""
+
+
+def beyond(model: Model, batch: int, gpus: int) -> str:
+    """What of a model, a batch or a number of GPUs is more than can be planned; empty: nothing."""
+    for name, most in MOST.items():
+        have = {"batch": batch, "degrees": gpus}.get(name, getattr(model, name, 0))
+        if have > most:
+            what = "GPUs are" if name == "degrees" else f"{name} is"
+            return f"{what} {have}: at most {most} can be planned"
+    return ""
+
+
 def problems(model: Model, split: Split, gpus: int | None = None) -> list[str]:
     """Why a split of a model cannot be, one sentence each, with what would work; [] if it can."""
     out = []
@@ -73,6 +90,9 @@ def problems(model: Model, split: Split, gpus: int | None = None) -> list[str]:
     low = [n for n in ("dp", "tp", "pp", "cp", "ep", "micro_batch", "batch") if getattr(s, n) < 1]
     if low:
         return [f"{low[0]} is {getattr(s, low[0])}: it is at least 1"]
+    far = beyond(m, s.batch, max(s.dp, s.tp, s.pp, s.cp, s.ep, gpus or 1))
+    if far:
+        return [far]
     if gpus is not None and s.world != gpus:
         out.append(
             f"dp x tp x pp x cp = {s.dp} x {s.tp} x {s.pp} x {s.cp} = {s.world}, not the "

@@ -23,6 +23,9 @@ from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
 
 MAX_ROUNDS = 100
+MOST_FACTOR = 1000
+"""Of lateness: times stay within 64 bits of ns."""
+
 CONVERGED = 1e-3
 """Alignment ends with the round that sheds less than this share of all that was shed."""
 
@@ -45,11 +48,11 @@ def apply(
 ) -> ReplayJob:
     """The job with the lateness of the selected ranks, ops and stages scaled by `factor`.
 
-    Raises BadParam for a factor that is negative or not finite, and for ranks or stages that the
-    job does not have.
+    Raises BadParam for a factor that is negative or above MOST_FACTOR, and for ranks or stages
+    that the job does not have.
     """
-    if not (np.isfinite(factor) and factor >= 0):
-        raise BadParam(f"policy align-arrivals: factor={factor}, expected 0 or more, and finite")
+    if not 0 <= factor <= MOST_FACTOR:
+        raise BadParam(f"policy align-arrivals: factor={factor}, expected 0 to {MOST_FACTOR}")
     graph = job.graph
     _known("ranks", ranks, graph.rank)
     _known("stage", stage, graph.extra.get("stage", np.empty(0, np.int64)))

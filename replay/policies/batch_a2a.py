@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import calibrate, machines, steps, transfers
+from .. import calibrate, link_sources, steps, transfers
 from ..graph import Kind
 from ..moe import exchange, params, sequence
 from ..places import Places
@@ -49,7 +49,7 @@ def apply(
             f"{' or '.join(map(str, sizes))} ranks; take one of {', '.join(map(str, ways))}"
         )
     places = Places.of(job)
-    machine, machine_words = machines.of(job)
+    _, intra, intra_words = link_sources.ports(job)
     ratio, moved = np.ones(len(rows)), np.ones(len(rows))
     said: dict[str, None] = {}
     number = rows.with_row_index("row")
@@ -68,10 +68,10 @@ def apply(
         hosts, per = places.hosts_of(members), places.per_host(members)
         inside = rate
         if hosts > 1 and per and per % k == 0:
-            inside = machine.intra_bytes_per_s if within is None else within
+            inside = intra if within is None else within
             said[
                 f"groups of {k} of {name} lie within hosts, where a rank sends at "
-                f"{inside / 1e9:.4g} GB/s" + ("" if within else f" ({machine_words})")
+                f"{inside / 1e9:.4g} GB/s" + ("" if within else f" ({intra_words})")
             ] = None
         for row, size in group.select("row", "bytes").iter_rows():
             was, now = sequence.cost(n, size), sequence.cost(k, size)

@@ -14,6 +14,9 @@ from ..quantities import time_ns
 
 NEUTRAL = {"now": 600e9, "every": 600e9}
 
+MOST_OVERHEAD = 1e6
+"""Beyond it nothing runs any more: a unit was mistaken."""
+
 ASSUMPTIONS = (
     "failures come at random, one at a time, and a save is blocking (give an asynchronous one its "
     "blocking part)",
@@ -40,6 +43,11 @@ def apply(
     new = best_interval(save, restart, mtbf, formula) if every is None else every
     after = overhead(new, save, restart, mtbf)
     before = 0.0 if now is None else overhead(now, save, restart, mtbf)
+    if not max(before, after) <= MOST_OVERHEAD:
+        raise BadParam(
+            f"policy checkpoint: saves and failures would take {max(before, after):.3g} times as "
+            "long as the steps: are the units of save, restart, mtbf and the intervals right?"
+        )
     factor = (1 + after) / (1 + before)
     said = [f"an interval of {_s(new)} costs {100 * after:.3g} % of the time"]
     if now is not None:

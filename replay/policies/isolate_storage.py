@@ -11,17 +11,14 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from .. import storage, transfers
+from .. import storage, storage_traffic, transfers
 from ..graph import NULL, Kind, TaskGraph
 from ..job_clock import on_job_clock
 from ..places import Places
-from ..policy import BadParam, Param, Policy, ReplayJob, Stage
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers
 from ..quantities import bandwidth_bytes_per_s, size_bytes
 
 NEUTRAL = {"what": "isolate", "factor": 1.0}
-
-LEAST_BESIDE = 0.5
-"""Share of its transfer from which a collective counts as one beside storage."""
 
 ASSUMPTIONS = (
     "storage that is off the collectives' links is as fast as before",
@@ -34,6 +31,8 @@ def apply(
     *,
     what: str,
     factor: float | None,
+    flows: tuple[int, ...],
+    buffer: int,
     guarantee: float,
     bandwidth: float | None,
     read: int,
@@ -44,20 +43,29 @@ def apply(
             f"policy isolate-storage: factor={factor:g}: collectives take 1 or more times as long "
             "beside storage"
         )
+    if flows:
+        if factor is not None or len(flows) != 2 or min(flows) < 1:
+            raise BadParam(
+                "policy isolate-storage: flows is two counts that share a link, of storage and of "
+                "collectives, in place of factor (8+8)"
+            )
+        factor = storage.shared_factor(*flows)
+    if buffer < 0:
+        raise BadParam(f"policy isolate-storage: buffer={buffer}: bytes, or 0 for no queue")
     if not 0 < guarantee <= 1:
         raise BadParam(f"policy isolate-storage: guarantee={guarantee:g}: a share above 0, up to 1")
     if what == "stage" and bandwidth is None:
         raise BadParam(
             "policy isolate-storage: what=stage needs the drives' bandwidth (3 to 7GB/s each)"
         )
-    job = _isolated(job, factor, 1.0 if what == "stage" else guarantee)
+    job = _isolated(job, factor, buffer, 1.0 if what == "stage" else guarantee)
     if what == "stage" and bandwidth is not None:
         job = _staged(job, bandwidth, read)
     return job.note(assumptions=ASSUMPTIONS)
 
 
-def _isolated(job: ReplayJob, given: float | None, guarantee: float) -> ReplayJob:
-    traffic = _traffic(job)
+def _isolated(job: ReplayJob, given: float | None, buffer: int, guarantee: float) -> ReplayJob:
+    traffic = storage_traffic.intervals(job)
     if not traffic:
         return job.note(
             warnings=(
@@ -84,11 +92,21 @@ def _isolated(job: ReplayJob, given: float | None, guarantee: float) -> ReplayJo
     share = np.minimum(most[rows["collective"].to_numpy()], 1.0)
     if not (share > 0).any():
         return job.note(warnings=("isolate-storage: no collective ran beside storage traffic",))
-    times = _fitted(rows, share) if given is None else np.full(len(rows), given)
+    times = storage_traffic.fitted(rows, share) if given is None else np.full(len(rows), given)
     known = np.isfinite(times)
     left = np.minimum(times, 1.0 / guarantee)
     with np.errstate(invalid="ignore"):
         ratio = np.where(known & (share > 0), 1 - share + share * left / times, 1.0)
+    # What is fitted has the queue in it already; a class of its own has a queue of its own.
+    if buffer and given is None:
+        job = job.note(
+            warnings=("isolate-storage: buffer goes with factor or flows: a fit has it already",)
+        )
+    queued = (
+        share * storage_traffic.queued_ns(job, rows, buffer)
+        if buffer and given is not None
+        else share * 0
+    )
     unknown = int((~known & (share > 0)).sum())
     said = ()
     if unknown:
@@ -104,47 +122,20 @@ def _isolated(job: ReplayJob, given: float | None, guarantee: float) -> ReplayJo
             f"{len(seen)} of {len(rows)} collectives ran beside storage, {np.median(seen):.3g} "
             f"times as long ({origin})",
         )
-    return transfers.scaled(job, rows, ratio).note(assumptions=notes, warnings=said)
-
-
-def _fitted(rows: pl.DataFrame, share: np.ndarray) -> np.ndarray:
-    """float64 [k]: how many times longer beside storage its like take; NaN where none compare."""
-    frame = rows.select("comm", "op", "bytes", "transfer_ns").with_columns(share=pl.Series(share))
-    beside = pl.col("transfer_ns").filter(pl.col("share") >= LEAST_BESIDE).median()
-    alone = pl.col("transfer_ns").filter(pl.col("share") == 0).median()
-    by = ("comm", "op", "bytes")
-    times = frame.select((beside / alone).over(by).alias("times"))["times"]
-    # Not slower beside storage: it did not share a link.
-    return np.maximum(times.cast(pl.Float64).fill_null(np.nan).to_numpy(), 1.0)
-
-
-def _traffic(job: ReplayJob) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Host code (-1: unknown) -> disjoint intervals of storage traffic on the job's clock, ns."""
-    rows = job.table("transfers")
-    ranks = job.facts.get("ranks")
-    if not len(rows) or ranks is None:
-        return {}
-    rows = rows.filter(
-        (pl.col("traffic_class").cast(pl.String) == "storage")
-        & (pl.col("end_ns") >= pl.col("start_ns"))
+    if queued.any():
+        notes += (
+            f"each message beside storage stood behind {buffer / 1e6:.4g} MB in a switch's buffer: "
+            f"{queued.sum() / 1e6:.4g} ms in all",
+        )
+        over = int((queued > rows["transfer_ns"].to_numpy()).sum())
+        if over:
+            said += (
+                f"isolate-storage: {over} collectives took less than that queue: buffer is too "
+                "large for them",
+            )
+    return transfers.scaled(job, rows, ratio, added_ns=-queued * ratio).note(
+        assumptions=notes, warnings=said
     )
-    if not len(rows):
-        return {}
-    places = Places.of(job)
-    code = {name: i for i, name in enumerate(places.names)}
-    first = {int(h): int(np.flatnonzero(places.host_of == h)[0]) for h in set(code.values())}
-    host = np.array([code.get(h, -1) for h in rows["host"].cast(pl.String)])
-    rank = rows["rank"].cast(pl.Int64).fill_null(-1).to_numpy()
-    host = np.where(host < 0, places.host(rank), host)
-    rank = np.where(rank < 0, [first.get(int(h), 0) for h in host], rank)
-    placed = on_job_clock(
-        rows.select("start_ns", "end_ns").with_columns(rank=pl.Series(rank)).with_columns(
-            pl.col("rank").cast(ranks.schema["rank"])
-        ),
-        ranks, "start_ns", "end_ns",
-    )  # fmt: skip
-    start, end = placed["start_ns"].to_numpy(), placed["end_ns"].to_numpy()
-    return {int(h): storage.union(start[host == h], end[host == h]) for h in np.unique(host)}
 
 
 def _staged(job: ReplayJob, bandwidth: float, read: int) -> ReplayJob:
@@ -225,6 +216,20 @@ POLICY = Policy(
         ),
         Param("factor", float, None, "x", "that collectives take beside storage (default: fitted)"),
         Param(
+            "flows",
+            integers,
+            (),
+            "",
+            "that share a link, of storage and of collectives, in place of factor (8+8: twice)",
+        ),
+        Param(
+            "buffer",
+            size_bytes,
+            0,
+            "bytes",
+            "of others' that a message stood behind, with factor or flows (72MB of a deep switch)",
+        ),
+        Param(
             "guarantee", float, 1.0, "", "share of a link that the collectives' class is sure of"
         ),
         Param(
@@ -240,7 +245,7 @@ POLICY = Policy(
         "data loading in the trace, for stage",
     ),
     valid="links shared max-min fairly; 145x of small operations is reported, which is queueing "
-    "behind full buffers and not in the factor",
+    "behind full buffers (buffer) and not in the factor",
     checked=(
         "compute 400 ms, depth 1, reads of 100, 100, 900, 100 ms: stalls 0, 0, 500, 0; 8 storage "
         "beside 8 collective flows: 20 ms become 40, isolated 20 and the stall stays (arithmetic)"

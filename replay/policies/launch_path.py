@@ -3,7 +3,8 @@
 A message costs t_init + t_done (and the proxy, where one stands between) beside its wire and its
 bytes; behind Q bytes of bulk on the same queue it also waits Q/B; and a NIC with more connections
 than it caches starts fewer messages a second. What was recorded holds the old path's cost: the
-difference is what moves.
+difference is what moves. A rank that moves its bytes in messages of m starts qS/m of them, which
+takes no less than the NIC's rate allows.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def apply(
     bulk: int,
     connections: int,
     rate: float,
+    message: int,
     op: tuple[str, ...] = (),
     dim: tuple[str, ...] = (),
     comm: tuple[str, ...] = (),
@@ -42,8 +44,8 @@ def apply(
     for name, value in (("initiate", initiate), ("complete", complete), ("proxy", proxy)):
         if value < 0:
             raise BadParam(f"policy launch-path: {name}={value:g}: a time of 0 or more")
-    if bulk < 0 or connections < 0:
-        raise BadParam("policy launch-path: bulk and connections are 0 or more")
+    if bulk < 0 or connections < 0 or message < 0:
+        raise BadParam("policy launch-path: bulk, connections and message are 0 or more")
     if not (np.isfinite(rate) and rate > 0):
         raise BadParam(f"policy launch-path: rate={rate:g}: messages a second, above 0")
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
@@ -52,22 +54,24 @@ def apply(
     less_ns = overhead_ns(path, initiate, complete, proxy) - overhead_ns(
         recorded, initiate, complete, proxy
     )
-    on_host, unplaced, bound = 0, 0, 0
+    on_host, unplaced, bound, cheap = 0, 0, 0, 0
 
     def price(group: by_group.Group) -> np.ndarray | None:
-        nonlocal on_host, unplaced, bound
+        nonlocal on_host, unplaced, bound, cheap
         if group.link.level == "intra host":
             on_host += len(group.rows)
             return None
         if group.link.level == "unknown":
             unplaced += len(group.rows)
-        messages, _ = coefficients(group.op, group.algo, group.n)
+        messages, volume = coefficients(group.op, group.algo, group.n)
         before = group.time_ns()
         # No path makes a message cost less than nothing.
+        cheap += len(group.rows) if group.link.alpha_ns + less_ns < 0 else 0
         alpha = max(group.link.alpha_ns + less_ns, 0.0)
         after = group.time_ns(alpha) + bulk * 1e9 / group.link.bandwidth_bytes_per_s
-        slowest = messages * 1e9 / (rate * rate_share(connections))
-        limit = slowest if connections else 0.0
+        started = np.maximum(messages, volume * group.size_bytes / message if message else 0.0)
+        limited = bool(connections or message)
+        limit = started * 1e9 / (rate * rate_share(connections)) if limited else 0.0
         bound += int((after < limit).sum())
         return np.maximum(after, limit) / before
 
@@ -80,6 +84,12 @@ def apply(
         said.append(
             f"whether {unplaced} collectives leave a host is not known: taken to; record the hosts "
             "of ranks to tell"
+        )
+    if cheap:
+        said.append(
+            f"a message of {cheap} collectives was recorded to cost less than the "
+            f"{-less_ns / 1e3:.3g} us that the path would save: taken to cost nothing; they may "
+            f"not have gone by {recorded}"
         )
     if bound:
         said.append(f"{bound} collectives are bound by the NIC's message rate, not by the path")
@@ -104,6 +114,13 @@ POLICY = Policy(
         Param("bulk", size_bytes, 0, "bytes", "of other traffic ahead on the same queue"),
         Param("connections", int, 0, "", "of a NIC, for its message rate; 0: no limit"),
         Param("rate", float, 200e6, "1/s", "messages a NIC starts a second with few connections"),
+        Param(
+            "message",
+            size_bytes,
+            0,
+            "bytes",
+            "that an operation moves (7KiB: a token of 7168 FP8); 0: as the algorithm's messages",
+        ),
         Param("op", words, (), "", "operations to change, joined by + (default: all)"),
         Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
         Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),

@@ -1,8 +1,9 @@
 """Collectives on one package or wafer: direct or ring over die-to-die links, rows and meshes.
 
 What a collective took is scaled by the on-package model over the form of the algorithm that ran:
-all-gathers and reduce-scatters direct (alpha + (n-1) S / (n g b)) or in a ring, all-reduces and
-reductions along a row or over a mesh in cycles. A thermal stall adds its length to each.
+all-gathers and reduce-scatters direct (alpha + (n-1) S / (n g b)) or in a ring, at the shares of
+alpha and b that tuned ones reach; all-reduces and reductions along a row or over a mesh in cycles.
+A thermal stall adds its length to each.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def apply(
     links: int,
     clock: float,
     stall: float,
+    latency_reached: float,
+    bandwidth_reached: float,
     op: tuple[str, ...] = (),
     dim: tuple[str, ...] = (),
     comm: tuple[str, ...] = (),
@@ -49,6 +52,11 @@ def apply(
         raise BadParam(f"policy on-package: clock={clock:g}: cycles a second, above 0 (850e6)")
     if stall < 0 or alpha < 0:
         raise BadParam("policy on-package: stall and alpha are times of 0 or more")
+    if not (0 < latency_reached <= 1 and 0 < bandwidth_reached <= 1):
+        raise BadParam(
+            "policy on-package: latency_reached and bandwidth_reached are shares of the bounds, "
+            "above 0 and at most 1 (0.78, 0.94)"
+        )
     job, found = transfers.chosen(job, op=op, dim=dim, comm=comm)
     job, found = altered.untouched(job, found, "on-package")
     if not len(found):
@@ -64,7 +72,9 @@ def apply(
             if passes is None:
                 unfit[f"{group.label}: no {topology} form on a package: left as measured"] = None
                 return None
-            new = passes * model.all_gather_ns(topology, n, size, alpha, link, links or None)
+            new = passes * model.all_gather_ns(
+                topology, n, size, alpha / latency_reached, link * bandwidth_reached, links or None
+            )
             return new / group.time_ns()
         shape = _shape(topology, rows, columns, n)
         if shape is None:
@@ -125,6 +135,16 @@ POLICY = Policy(
         Param("links", int, 0, "", "of a die; 0: one to each peer"),
         Param("clock", float, 850e6, "1/s", "of the mesh's routers"),
         Param("stall", time_ns, 0.0, "ns", "that a thermal stall adds to each collective"),
+        Param(
+            "latency_reached",
+            float,
+            model.LATENCY_REACHED,
+            "",
+            "share of the latency bound that direct and ring reach; 1: all of it",
+        ),
+        Param(
+            "bandwidth_reached", float, model.BANDWIDTH_REACHED, "", "share of the bandwidth bound"
+        ),
         Param("op", words, (), "", "operations to change, joined by + (default: all)"),
         Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
         Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),

@@ -86,6 +86,7 @@ def test_lists_from_python_are_as_typed_ones():
         (("datapath", {"alpha": float("nan")}), BadParam, "alpha=nan: expected a finite number"),
         ("optical:switches=9223372036854775807", BadParam, "beyond anything that is counted"),
         ("datapath:beta=1e308", BadParam, "beyond anything that is counted"),
+        ("datapath:beta=1e-308", BadParam, "beyond anything that is counted"),
         (("batch-a2a", {"batches": 2.5}), BadParam, "batches=2.5: expected a whole number"),
         (("batch-a2a", {"batches": None}), BadParam, "batches=None: expected a value"),
         (("checkpoint", {"save": {}}), BadParam, "save={}: expected a number"),

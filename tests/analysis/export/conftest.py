@@ -49,18 +49,24 @@ class Trace(NamedTuple):
         return sorted(((s.name, s.start, s.end) for s in mine), key=lambda s: (s[1], s[2], s[0]))
 
 
+def files_of(folder: Path, rows: Rows) -> dict[str, list[str]]:
+    """The files of rows by table, as a warehouse would have them."""
+    files: dict[str, list[str]] = {}
+    for name, of_table in rows.items():
+        keys = {k for r in of_table for k in r}
+        batch = TABLES[name].batch({k: [r.get(k) for r in of_table] for k in keys})
+        path = folder / f"rows-{name}.parquet"
+        pq.write_table(pa.Table.from_batches([batch], schema=TABLES[name].schema), path)
+        files[name] = [str(path)]
+    return files
+
+
 @pytest.fixture
 def job_of(tmp_path: Path) -> Callable[[Rows], Any]:
     """A job of rows by table: what `export` needs of one."""
 
     def make(rows: Rows) -> Any:
-        files: dict[str, list[str]] = {}
-        for name, of_table in rows.items():
-            keys = {k for r in of_table for k in r}
-            batch = TABLES[name].batch({k: [r.get(k) for r in of_table] for k in keys})
-            path = tmp_path / f"rows-{name}.parquet"
-            pq.write_table(pa.Table.from_batches([batch], schema=TABLES[name].schema), path)
-            files[name] = [str(path)]
+        files = files_of(tmp_path, rows)
         return SimpleNamespace(
             id="small",
             snapshot=SimpleNamespace(job="small", files=files),

@@ -249,6 +249,10 @@ def test_what_the_model_refuses():
         machines.comm("h100", 8, 3)
     with pytest.raises(UsageError, match="has 8 GPUs; give more nodes"):
         machines.comm("h100", 16)
+    with pytest.raises(UsageError, match="CPU 'riscv'; there are intel, amd, arm"):
+        machines.comm("h100", 8, cpu="riscv")
+    with pytest.raises(UsageError, match="1000 channels: NCCL has 1 to 128"):
+        machines.comm("h100", 8, channels=1000)
     with pytest.raises(NoModel, match="NCCL tunes no 'all_to_all'"):
         nccl.tuning(machines.comm("h100", 8), "all_to_all")
 

@@ -95,3 +95,24 @@ def test_no_order_of_a_v_schedule_is_known():
         pipeline.simulate("zbv", [1, 1], [2, 2], 4)
     with pytest.raises(ValueError, match="no schedule 'zigzag'"):
         bubble.bubble("zigzag", 4, 1, 1, 1)
+
+
+@pytest.mark.parametrize("schedule", pipeline.SIMULATED)
+@pytest.mark.parametrize("send", [0.0, 0.7])
+def test_long_runs_are_extrapolated_from_their_beginning(schedule, send, monkeypatch):
+    v = 2 if schedule == "interleaved" else 1
+    rng = np.random.default_rng(0)
+    unequal = rng.uniform(1, 2, 8 * v)
+    forward, back = unequal.tolist(), (2 * unequal * rng.uniform(0.8, 1.2, 8 * v)).tolist()
+    whole = pipeline.simulate(schedule, forward, back, 320, send=send, chunks=v)
+    monkeypatch.setattr(pipeline, "MOST_OPERATIONS", 1)
+    begun = pipeline.simulate(schedule, forward, back, 320, send=send, chunks=v)
+    assert begun.makespan == pytest.approx(whole.makespan, rel=3e-3)
+    assert begun.period == pytest.approx(whole.period, rel=3e-3)
+    np.testing.assert_allclose(begun.busy, whole.busy)
+
+
+def test_a_pipeline_of_a_billion_microbatches():
+    # Equal stages: (m + p - 1) (F + B).
+    run = pipeline.simulate("1f1b", [1.0] * 64, [2.0] * 64, 10**9)
+    assert run.makespan == pytest.approx(3 * (10**9 + 63), rel=1e-12)

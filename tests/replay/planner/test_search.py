@@ -77,3 +77,24 @@ def test_experts_are_tried_inside_the_data_dimension():
 def test_nothing_possible_says_why():
     with pytest.raises(UsageError, match="over 7 GPUs is possible: a batch of 64 is no multiple"):
         search.search(GPT3, 7, A100, 64, fixed={"pp": 1})
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gpus", "batch", "says"),
+    [
+        ({}, 1 << 63, 64, "GPUs are 9223372036854775808: at most 1048576"),
+        ({}, 64, 1 << 63, "batch is"),
+        ({"experts": 10**9, "top_k": 2}, 64, 64, "experts is 1000000000: at most 65536"),
+        ({"layers": 10**9}, 64, 64, "layers is 1000000000: at most 1024"),
+        ({"hidden": 1 << 63, "heads": 1}, 64, 64, "hidden is"),
+    ],
+)
+def test_what_is_beyond_all_models_is_refused_at_once(sizes, gpus, batch, says):
+    of = model.named("gpt3-175b")._replace(**sizes)
+    with pytest.raises(UsageError, match=says):
+        search.search(of, gpus, platform.named("H100"), batch)
+
+
+def test_a_batch_of_millions_of_sequences_is_planned():
+    plans = search.search(model.named("mixtral-8x7b"), 64, platform.named("H100"), 1 << 24)
+    assert plans[0].estimate.step_ns > 0

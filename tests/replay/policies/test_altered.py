@@ -27,6 +27,14 @@ def test_messages_are_those_of_the_algorithm_that_now_runs(rings):
     assert rings.took_us(both, SIZE) == pytest.approx(float(expected), rel=1e-3)
 
 
+def test_levels_still_gain_by_faster_links(rings):
+    job = rings.job()
+    levels = rings.under(job, "hierarchical:inner_bandwidth=400GB/s,inner_alpha=1us")
+    both = rings.under(levels, "datapath:alpha=0.5,beta=2")
+    assert rings.took_us(both, SIZE) == pytest.approx(rings.took_us(levels, SIZE) / 2, rel=1e-3)
+    assert any("run hierarchical by now" in w for w in both.warnings)
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

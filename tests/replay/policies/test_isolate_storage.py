@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest.schema import TABLES
 from retime.queries.loader import connect
-from retime.replay import engine, kineto, run, storage
+from retime.replay import calibrate, engine, kineto, run, storage
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
@@ -141,6 +141,28 @@ def test_a_guarantee_takes_part_of_it(tables):
     assert transfers(after) == [MS, 2 * MS]
 
 
+def test_flows_that_share_a_link_say_the_factor(tables):
+    # 8 of storage beside 8 of collectives: twice as long; with half of the link sure, not less.
+    before = job(tables, traffic=[(0, 60 * MS)], slow=range(6))
+    assert transfers(before) == [2.5 * MS]
+    after = under(before, "isolate-storage:flows=8+8")
+    assert transfers(after) == [1.25 * MS]
+    assert transfers(under(before, "isolate-storage:flows=8+8,guarantee=0.5")) == [2.5 * MS]
+    assert transfers(under(before, "isolate-storage:flows=2+8")) == [2 * MS]
+
+
+def test_small_operations_stand_behind_buffers(tables):
+    # An all-reduce of two sends 2 messages of 1 MiB in 2.5 ms, half each: what is left of the time
+    # when 0.2 ms of each message's was a queue.
+    before = job(tables, traffic=[(0, 60 * MS)], slow=range(6))
+    rate = calibrate.link(before, "0", "all_reduce").bandwidth_bytes_per_s
+    after = under(before, f"isolate-storage:factor=1,buffer={round(rate * 0.2e-3)}B")
+    assert transfers(after) == [pytest.approx(2.1 * MS, rel=1e-3)]
+    assert any("in a switch's buffer" in a for a in after.assumptions)
+    far = under(before, f"isolate-storage:factor=1,buffer={round(rate * 2e-3)}B")
+    assert any("buffer is too large" in w for w in far.warnings)
+
+
 def test_a_factor_of_one_changes_nothing(tables):
     before = job(tables, traffic=BESIDE, slow=(2,))
     after = under(before, "isolate-storage:factor=1")
@@ -179,7 +201,16 @@ def test_staging_takes_away_stalls_too_and_isolating_does_not(tables):
 
 @pytest.mark.parametrize(
     "spec",
-    ["factor=0.5", "guarantee=0", "guarantee=2", "what=stage", "bandwidth=0GB/s"],
+    [
+        "factor=0.5",
+        "flows=8",
+        "flows=8+8,factor=2",
+        "buffer=-1",
+        "guarantee=0",
+        "guarantee=2",
+        "what=stage",
+        "bandwidth=0GB/s",
+    ],
 )
 def test_out_of_range(tables, spec):
     with pytest.raises(BadParam):

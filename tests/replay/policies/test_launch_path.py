@@ -54,6 +54,26 @@ def test_a_message_rate_bounds_small_ones(rings):
     assert any("message rate" in w for w in after.warnings)
 
 
+def test_small_messages_are_bound_by_their_rate(rings):
+    # 70 MiB in messages of 64 bytes, 41 % of 200 M a second with 3,000 connections: 14 ms, where
+    # the bytes need 1.5 ms at 50 GB/s; with few connections 5.7 ms.
+    size = 80 << 20
+    job = rings.job(op="all_to_all", algo="pairwise", alpha_ns=8_000.0, bandwidth=50e9)
+    sent = 7 / 8 * size / 64
+    for connections, share in ((3000, rate_share(3000)), (0, 1.0)):
+        spec = f"launch-path:path=proxy,message=64,connections={connections}"
+        after = rings.under(job, spec)
+        assert rings.took_us(after, size) == pytest.approx(sent / (200 * share), rel=1e-3)
+    large = rings.under(job, "launch-path:path=proxy,message=1MiB,connections=3000")
+    assert rings.took_us(large, size) == rings.took_us(job, size)
+
+
+def test_a_path_saves_no_more_than_was_there(rings):
+    job = rings.job(alpha_ns=1_000.0, bandwidth=48.5e9)
+    after = rings.under(job, "launch-path")
+    assert any("taken to cost nothing" in w for w in after.warnings)
+
+
 def test_inside_a_host_there_is_no_nic(rings):
     job = rings.job(hosts=1)
     after = rings.under(job, "launch-path")
@@ -61,7 +81,7 @@ def test_inside_a_host_there_is_no_nic(rings):
     assert any("inside a host" in w for w in after.warnings)
 
 
-@pytest.mark.parametrize("spec", ["rate=0", "bulk=-1", "connections=-1"])
+@pytest.mark.parametrize("spec", ["rate=0", "bulk=-1", "connections=-1", "message=-1"])
 def test_out_of_range(rings, spec):
     with pytest.raises(BadParam):
         rings.under(rings.job(), f"launch-path:{spec}")

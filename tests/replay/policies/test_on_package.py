@@ -13,16 +13,22 @@ LARGE = 80 << 20
 def test_a_direct_all_gather(rings):
     job = rings.job(op="all_gather", hosts=1)
     after = rings.under(job, "on-package:alpha=700ns,link=50GB/s,links=7")
-    expected = on_package.all_gather_ns("direct", 8, LARGE, 700, 50e9, 7) / 1e3
+    expected = on_package.all_gather_ns("direct", 8, LARGE, 700 / 0.78, 50e9 * 0.94, 7) / 1e3
     assert rings.took_us(after, LARGE) == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_tuned_ones_reach_shares_of_the_bounds():
+@pytest.mark.parametrize(("size", "share"), [(64, 0.78), (64 << 30, 0.94)])
+def test_tuned_ones_reach_shares_of_the_bounds(rings, size, share):
     """78 % of the latency bound, 94 % of the bandwidth bound: Maia 200's SDLA."""
-    small = on_package.all_gather_bounds(8, 1, 700.0, 50e9)
-    assert small.floor_ns / small.expected_ns == pytest.approx(0.78)
-    large = on_package.all_gather_bounds(8, 1e12, 700.0, 50e9)
-    assert large.floor_ns / large.expected_ns == pytest.approx(0.94)
+    job = rings.job(op="all_gather", hosts=1, sizes=(64, 1 << 20, 64 << 30))
+    after = rings.under(job, "on-package:alpha=700ns,link=50GB/s")
+    # A message, or 7/8 of the size over seven links: no all-gather ends before.
+    bound_us = max(0.7, 7 / 8 * size / (7 * 50e3))
+    assert bound_us / rings.took_us(after, size) == pytest.approx(share, abs=0.01)
+    ideal = rings.under(
+        job, "on-package:alpha=700ns,link=50GB/s,latency_reached=1,bandwidth_reached=1"
+    )
+    assert bound_us / rings.took_us(ideal, size) == pytest.approx(1, abs=0.01)
 
 
 def test_a_mesh_takes_the_best_pattern(rings):
@@ -65,7 +71,9 @@ def test_ranks_that_are_no_mesh(rings):
     assert any("8 ranks are no mesh of 3" in w for w in after.warnings)
 
 
-@pytest.mark.parametrize("spec", ["rows=-1", "clock=0", "stall=-1ms", "links=-2"])
+@pytest.mark.parametrize(
+    "spec", ["rows=-1", "clock=0", "stall=-1ms", "links=-2", "latency_reached=0"]
+)
 def test_out_of_range(rings, spec):
     with pytest.raises((BadParam, ValueError)):
         rings.under(rings.job(), f"on-package:{spec}")

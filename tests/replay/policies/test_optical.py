@@ -67,6 +67,10 @@ def test_rotation_gives_each_matching_its_time(need, phase):
         assert up >= left - 1e-3
 
 
+def test_switches_that_nothing_uses_cost_nothing():
+    assert scheduled_ns([100.0], 1 << 40, 20.0) == pytest.approx(20.0)
+
+
 def test_too_many_matchings():
     with pytest.raises(UsageError, match="do not fit"):
         rotated_ns(np.ones(8), EIGHT)
@@ -101,7 +105,7 @@ def test_inside_a_host_there_are_no_circuits(rings):
     assert any("inside a host" in w for w in after.warnings)
 
 
-@pytest.mark.parametrize("spec", ["switches=0", "reconfigure=-1us", "hold=0us"])
+@pytest.mark.parametrize("spec", ["switches=0", "reconfigure=-1us", "hold=0us", "hold=1e-20ns"])
 def test_out_of_range(rings, spec):
     with pytest.raises((UsageError, ValueError)):
         rings.under(rings.job(hosts=8), f"optical:{spec}")

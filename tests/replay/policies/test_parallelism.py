@@ -229,6 +229,7 @@ def test_bytes_follow_the_volumes():
         ("model=gpt5,pp=2", "model='gpt5': there are gpt3-1.3b"),
         ("was=dp8+xx2,pp=2", "was='xx2': words are dpN, tpN"),
         ("was=dp0,pp=2", "was='dp0': words are"),
+        ("was=dp" + "9" * 5000 + ",pp=2", "words are"),
         ("pp=2,batch=7", "the split that ran: a batch of 7 is no multiple of"),
     ],
 )

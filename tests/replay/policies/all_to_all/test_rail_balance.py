@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from retime.replay import fabric
 from retime.replay.policies import rail_balance, resolve
 from retime.replay.policy import BadParam
 
@@ -30,6 +33,22 @@ def test_one_loaded_rail(a2a_job, under, moved_ns):
     # One of eight NICs sends it all, four of eight get it evenly; then four send.
     assert "out 8.000 to 2.000, in 2.000 to 2.000" in said
     assert "800 MB between hosts 150 % cross NVLink" in said
+
+
+def test_ports_are_the_fabrics_where_there_is_one(a2a_job, under):
+    # Four GPUs a host share two NICs of 25 GB/s, of which 0.9 are reached: 11.25 GB/s a GPU.
+    lab = fabric.Fabric(
+        "lab", 2, 4,
+        scale_up=fabric.ScaleUp(fabric.LinkClass("nvlink", 300e9, 0.8), 4),
+        pcie=fabric.Pcie(fabric.LinkClass("pcie", 32e9)),
+        nic=fabric.Nic(fabric.LinkClass("nic", 25e9, 0.9), 2, (0, 0, 1, 1), (0, 0)),
+        network=fabric.Network("rail", 2, 2),
+    )  # fmt: skip
+    job = a2a_job([[skewed()]], took_us=20_000.0)
+    after = under(replace(job, facts={**job.facts, "fabric": lab}), "rail-balance")
+    (said,) = [a for a in after.assumptions if "NIC carries" in a]
+    assert "carries 11.25 GB/s, its links in the host 240 GB/s" in said
+    assert "fabric lab" in said
 
 
 def test_gain_is_what_rails_bound_not_latency(a2a_job, under, moved_ns):

@@ -141,6 +141,7 @@ def test_neutral_changes_nothing(a2a_job, under, unchanged):
     ("given", "says"),
     [
         ({"budget": 3}, "take budget=4"),
+        ({"budget": 1 << 30}, "16 copies at most"),
         ({"budget": -1}, "0 copies or more"),
         ({"hidden": 1.5}, "hidden is 0 to 1"),
         ({"window": 0}, "more than 0"),

@@ -1,0 +1,2 @@
+// What draws each chart of this page, by the name of its place.
+const MAKERS = { both: bothOf };
