@@ -15,8 +15,8 @@ file by `--artifact-python`, an interpreter with what its requirements.txt asks 
 3 (it writes to arrays that pandas 3 makes read-only). Its own timers tell what it takes from its
 graph on, and from its file on, which is held against ours from the ingested tables on; its whole
 process starts Python and imports too, which ours leaves out. It also tells every step by group;
-ours each rank by itself, M_W and M_S. The best of `--runs` counts (of half as many for theirs); the
-last line says how busy the machine was.
+ours each rank by itself, M_W and M_S. The best of `--runs` counts; the last line says how busy the
+machine was.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def ar(trace: Path, artifact: Path | None, python: Path, runs: int) -> list[dict
         {"what": "AR: both", **both},
     ]
     if artifact is not None:
-        graph_on, file_on, whole, slowdown = study(artifact, python, max(1, runs // 2))
+        graph_on, file_on, whole, slowdown = study(artifact, python, runs)
         for what, theirs, ours in (
             ("from its graph on", graph_on, what_ifs),
             ("from its file on", file_on, both),
