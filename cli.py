@@ -918,6 +918,8 @@ def _sweep(texts: list[str] | None) -> dict[str, list[str]] | None:
         chosen = [v for v in values.split(",") if v]
         if not (key and equals and chosen):
             raise UsageError(f"--sweep {text!r} is not of the form k=v1,v2")
+        if key in out:
+            raise UsageError(f"--sweep {key} is given twice: one has all its values, k=v1,v2")
         out[key] = chosen
     return out
 
@@ -1004,8 +1006,17 @@ def _what(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+LONGEST_MESSAGE = 2000
+"""Characters of an error."""
+
+
 def _fail(message: str, code: int) -> int:
     from .analysis.terminal import clean
 
-    print(f"retime: {clean(' '.join(message.split()))}", file=sys.stderr)
+    text = clean(" ".join(message.split()))
+    if len(text) > LONGEST_MESSAGE:
+        # What was typed is in it, however long.
+        half = LONGEST_MESSAGE // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    print(f"retime: {text}", file=sys.stderr)
     return code

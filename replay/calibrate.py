@@ -222,7 +222,7 @@ def _groups(graph: TaskGraph) -> list[tuple[pl.DataFrame, str]]:
     )
     out = []
     for (_, op, algo, _), rows in whole.group_by("comm", "op", "algo", "n", maintain_order=True):
-        out.append((rows, usual(str(op)) if algo == "?" else str(algo)))
+        out.append((rows, usual(str(op)) if algo == "?" else models.recorded(str(algo))))
     return sorted(out, key=lambda one: (one[0]["comm"][0], one[0]["op"][0], one[1]))
 
 

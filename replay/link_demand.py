@@ -66,7 +66,7 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
         if len(ranks) != n or n < 2:
             left_out += len(group) if n > 1 else 0
             continue
-        algo = hockney.usual(str(op)) if algo == "?" else str(algo)
+        algo = hockney.usual(str(op)) if algo == "?" else models.recorded(str(algo))
         try:
             src, dst, share = _pairs(str(op), algo, ranks, places)
             routes = paths.route(wires, gpu[src], gpu[dst])

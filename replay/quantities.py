@@ -18,6 +18,9 @@ MOST_BYTES = 1 << 62
 
 SLOWEST_BYTES_PER_S, FASTEST_BYTES_PER_S = 1.0, 1e30
 
+LEAST_BARE_BYTES_PER_S = 1e6
+"""A bare number under this was meant in another unit: no link is that slow."""
+
 _NUMBER = re.compile(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 
 
@@ -59,7 +62,7 @@ def size_bytes(text: str) -> int:
 
 
 def bandwidth_bytes_per_s(text: str) -> float:
-    """Bytes/s from `450GB/s` or `100Gb/s` (bits, also `Gbps`); a bare number is bytes/s.
+    """Bytes/s from `450GB/s` or `100Gb/s` (bits, also `Gbps`); a bare number is bytes/s, and large.
 
     Raises ValueError for another unit, and for a bandwidth of 0 or out of all bounds.
     """
@@ -67,6 +70,8 @@ def bandwidth_bytes_per_s(text: str) -> float:
     rate = unit.removesuffix("/s").removesuffix("ps")
     bits = rate.endswith(("b", "bit"))
     prefix = rate.removesuffix("bit") if bits else rate
+    if not unit and 0 < value < LEAST_BARE_BYTES_PER_S:
+        raise ValueError(f"{text.strip()[:40]} bytes/s is no link: give a unit, such as 5GB/s")
     per_s = value * _prefix(prefix.removesuffix("b").removesuffix("B"), unit) / (8 if bits else 1)
     if per_s <= 0:
         raise ValueError("a bandwidth is more than 0")

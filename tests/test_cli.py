@@ -266,6 +266,8 @@ def test_replay(retime, warehouse: Path) -> None:
         (["--policy", "align-arrivals:factor"], "not of the form"),
         (["--policy", "align-arrivals", "--step", "99"], "has no step 99"),
         (["--sweep", "factor"], "not of the form k=v1,v2"),
+        (["--sweep", "factor=0,1", "--sweep", "factor=2"], "--sweep factor is given twice"),
+        (["--policy", "x" * 100_000], "': there are algorithm, align-arrivals"),
         (["--fabric", "h101"], "no fabric preset is called 'h101': h100"),
         (["--fabric", "nowhere/fabric.toml"], "nowhere/fabric.toml: No such file"),
     ],
@@ -277,6 +279,7 @@ def test_bad_policies_are_one_sentence_and_2(
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
     assert len(ran.err.splitlines()) == 1
+    assert len(ran.err) < 2100
 
 
 def test_report(retime, warehouse: Path, tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ from .links import graph
 MAX_BYTES = 1 << 20
 """A fabric is described in a page."""
 
+MOST_DOTS = 200
+"""In a line: values have one each, and keys one or two."""
+
 Keys = Mapping[str, Callable[[Any], Any]]
 
 _COST: Keys = {
@@ -101,6 +104,12 @@ def parse(text: str, *, where: str = "fabric", gpus: int | None = None) -> Fabri
     """
     if len(text) > MAX_BYTES:
         raise BadFabric(f"{where}: {len(text)} characters; a fabric has at most {MAX_BYTES}")
+    for number, line in enumerate(text.split("\n"), 1):
+        # A table inside of tables costs the parser the square of how deep it is.
+        if line.count(".") > MOST_DOTS and not line.lstrip().startswith("#"):
+            raise BadFabric(
+                f"{where}: more than {MOST_DOTS} dots in line {number}: tables are two deep at most"
+            )
     try:
         found = tomllib.loads(text)
     except (ValueError, RecursionError) as e:

@@ -27,7 +27,13 @@ FIT = "fit"
 
 
 def stated(found: Found, gamma: float | str, free: int) -> tuple[ReplayJob, Incast]:
-    """The incast term: as given, or fitted where gamma is FIT."""
+    """The incast term: as given (0: as the job's fabric has it), or fitted where gamma is FIT."""
+    fabric = found.job.facts.get("fabric")
+    port = fabric.nic.link if fabric is not None and fabric.nic is not None else None
+    if fabric is not None and port is not None and not gamma and port.incast_gamma > 0:
+        said = f"incast gamma {port.incast_gamma:.4g}, as fabric {fabric.name} has it"
+        job = found.job.note(assumptions=(said,))
+        return job, Incast(port.incast_gamma, int(port.incast_free))
     if gamma != FIT:
         return found.job, Incast(float(gamma), free)
     fitted = fit(found, free)

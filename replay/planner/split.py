@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from .model import Model
@@ -57,13 +58,19 @@ class Split(NamedTuple):
         (it also has the output)."""
         if self.stages:
             return self.stages
-        each, more = divmod(layers, self.pp)
-        return tuple(each + (i < more) for i in range(self.pp))
+        return _even(layers, self.pp)
 
     def words(self) -> str:
         """In a few words, as people write it."""
         degrees = [f"{k}{getattr(self, k)}" for k in ("dp", "tp", "pp", "cp", "ep")]
         return " ".join(d for d in degrees if not d.endswith("p1")) or "one GPU"
+
+
+@lru_cache(256)
+def _even(layers: int, stages: int) -> tuple[int, ...]:
+    """Layers a stage, the first ones with one more; asked for each stage of each split."""
+    each, more = divmod(layers, stages)
+    return tuple(each + (i < more) for i in range(stages))
 
 
 MOST = {

@@ -14,9 +14,13 @@ from .. import altered, calibrate, models, recost, transfers
 from ..hockney import usual
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
+from . import hierarchical
 
 NCCL_ONLY = tuple(a for a in recost.IN_NCCL if a not in models.ALGOS)
-ALGOS = (*models.ALGOS, *NCCL_ONLY, recost.AUTO, recost.KEEP)
+BY_LEVELS = "hierarchical"
+"""Done by the policy of that name, whose parameters tell more."""
+
+ALGOS = (*models.ALGOS, *NCCL_ONLY, BY_LEVELS, recost.AUTO, recost.KEEP)
 IN_NETWORK = ("nvls", "nvls-tree", "collnet-direct", "collnet-chain", recost.AUTO)
 
 NEUTRAL = {"algo": "ring", "from": "ring"}
@@ -42,6 +46,10 @@ def apply(
 ) -> ReplayJob:
     """The job with the transfers of the chosen operations under another algorithm."""
     ops = (op,) if isinstance(op, str) else tuple(op)
+    if algo == BY_LEVELS:
+        levels = hierarchical.POLICY
+        given = {"op": ops, "dim": dim, "comm": comm, "alpha": alpha, "bandwidth": bandwidth}
+        return levels.apply(job, **levels.values(given))
     in_nccl = protocol != recost.KEEP or algo in (*NCCL_ONLY, recost.AUTO)
     for one in ops:
         if not in_nccl and algo != recost.KEEP:

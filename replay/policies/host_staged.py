@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import altered, by_group, link_sources, staging, transfers
+from .. import altered, by_group, fabric_says, link_sources, staging, transfers
 from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, size_bytes
 
 NEUTRAL = {"recorded": "copies", "medium": "copies"}
+
+PCIE, DRAM = 25.6e9, 204e9
+"""PCIe 4 x16 at 0.8 of what it is sold for; DDR4-3200 on 8 channels, bytes/s."""
 
 OPS = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce", "broadcast")
 
@@ -29,9 +32,9 @@ def apply(
     medium: str,
     recorded: str,
     readers: int,
-    pcie: float,
+    pcie: float | None,
     duplex: float,
-    dram: float,
+    dram: float | None,
     numa: float | None,
     remote: float,
     chunk: int,
@@ -54,8 +57,18 @@ def apply(
     job, rows = altered.untouched(job, rows, "host-staged")
     if not len(rows) or medium == recorded:
         return job
-    far = np.inf if numa is None else numa
-    host = staging.Host(pcie, duplex, dram, far, remote, chunk)
+    lane, a = fabric_says.value(
+        job, "bytes/s of PCIe", pcie, lambda f: f.pcie and f.pcie.link.usable_bytes_per_s, PCIE
+    )
+    memory, b = fabric_says.value(
+        job, "bytes/s of host memory", dram,
+        lambda f: f.pcie and f.pcie.memory.usable_bytes_per_s, DRAM,
+    )  # fmt: skip
+    far, c = fabric_says.value(
+        job, "bytes/s between sockets", numa,
+        lambda f: f.pcie and f.pcie.sockets > 1 and f.pcie.socket.usable_bytes_per_s, np.inf,
+    )  # fmt: skip
+    host = staging.Host(lane, duplex, memory, far, remote, chunk)
     places = Places.of(job)
     alpha, rate, peer_words = None, None, ""
     if medium == "p2p":
@@ -87,7 +100,7 @@ def apply(
         said = (
             f"{spread} collectives are on several hosts, without a memory in common: as measured",
         )
-    notes = (f"{recorded} to {medium}, PCIe at {pcie * duplex / 1e9:.3g} GB/s each way",)
+    notes = (f"{recorded} to {medium}, PCIe at {lane * duplex / 1e9:.3g} GB/s each way", *a, *b, *c)
     if peer_words:
         notes += (f"GPU to GPU: {peer_words}",)
     if readers > 1:
@@ -119,15 +132,25 @@ POLICY = Policy(
             "recorded", str, "p2p", "", "how they went when recorded", ("p2p", "copies", "shared")
         ),
         Param("readers", int, 1, "ranks", "that take the same bytes (top-k of dispatch)"),
-        Param("pcie", bandwidth_bytes_per_s, 25.6e9, "bytes/s", "of a GPU, one direction alone"),
+        Param(
+            "pcie", bandwidth_bytes_per_s, None, "bytes/s", "of a GPU (the fabric's, else 25.6GB/s)"
+        ),
         Param(
             "duplex", float, 1.0, "", "share that each direction keeps while both run: 0.44 to 1"
         ),
         Param(
-            "dram", bandwidth_bytes_per_s, 204e9, "bytes/s", "of the memory (DDR4-3200, 8 channels)"
+            "dram",
+            bandwidth_bytes_per_s,
+            None,
+            "bytes/s",
+            "of the memory (default: the fabric's, else 204GB/s: DDR4-3200, 8 channels)",
         ),
         Param(
-            "numa", bandwidth_bytes_per_s, None, "bytes/s", "between sockets (default: one socket)"
+            "numa",
+            bandwidth_bytes_per_s,
+            None,
+            "bytes/s",
+            "between sockets (default: the fabric's, else one socket)",
         ),
         Param("remote", float, 0.5, "", "share of bytes that crosses between sockets, with numa"),
         Param("chunk", size_bytes, 1 << 20, "bytes", "in which bytes follow each other; 0: not"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from .. import storage, storage_traffic, transfers
+from .. import fabric_says, storage, storage_traffic, transfers
 from ..graph import NULL, Kind, TaskGraph
 from ..job_clock import on_job_clock
 from ..places import Places
@@ -54,13 +54,17 @@ def apply(
         raise BadParam(f"policy isolate-storage: buffer={buffer}: bytes, or 0 for no queue")
     if not 0 < guarantee <= 1:
         raise BadParam(f"policy isolate-storage: guarantee={guarantee:g}: a share above 0, up to 1")
-    if what == "stage" and bandwidth is None:
+    drives, told = fabric_says.value(
+        job, "bytes/s of a host's drives", bandwidth,
+        lambda f: f.storage and f.storage.staging.usable_bytes_per_s, 0.0,
+    )  # fmt: skip
+    if what == "stage" and not drives:
         raise BadParam(
             "policy isolate-storage: what=stage needs the drives' bandwidth (3 to 7GB/s each)"
         )
     job = _isolated(job, factor, buffer, 1.0 if what == "stage" else guarantee)
-    if what == "stage" and bandwidth is not None:
-        job = _staged(job, bandwidth, read)
+    if what == "stage":
+        job = _staged(job, drives, read).note(assumptions=told)
     return job.note(assumptions=ASSUMPTIONS)
 
 

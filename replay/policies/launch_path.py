@@ -9,13 +9,19 @@ takes no less than the NIC's rate allows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from .. import by_group, transfers
+from .. import by_group, fabric_says, transfers
+from ..fabric.description import Fabric
 from ..hockney import coefficients
 from ..launching import COMPLETE_NS, INITIATE_NS, PROXY_NS, overhead_ns, rate_share
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import size_bytes, time_ns
+
+RATE = 200e6
+"""A ConnectX-7's, as it is sold."""
 
 NEUTRAL = {"path": "proxy", "recorded": "proxy"}
 
@@ -34,7 +40,7 @@ def apply(
     proxy: float,
     bulk: int,
     connections: int,
-    rate: float,
+    rate: float | None,
     message: int,
     op: tuple[str, ...] = (),
     dim: tuple[str, ...] = (),
@@ -46,8 +52,13 @@ def apply(
             raise BadParam(f"policy launch-path: {name}={value:g}: a time of 0 or more")
     if bulk < 0 or connections < 0 or message < 0:
         raise BadParam("policy launch-path: bulk, connections and message are 0 or more")
-    if not (np.isfinite(rate) and rate > 0):
+    if rate is not None and not (np.isfinite(rate) and rate > 0):
         raise BadParam(f"policy launch-path: rate={rate:g}: messages a second, above 0")
+    started_per_s, rate_words = fabric_says.value(
+        job, "messages a second of a NIC", rate, _rate_of(connections), RATE
+    )
+    # A fabric's rate is that of these connections already.
+    share = 1.0 if rate_words else rate_share(connections)
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
     if not len(rows):
         return job
@@ -71,7 +82,7 @@ def apply(
         after = group.time_ns(alpha) + bulk * 1e9 / group.link.bandwidth_bytes_per_s
         started = np.maximum(messages, volume * group.size_bytes / message if message else 0.0)
         limited = bool(connections or message)
-        limit = started * 1e9 / (rate * rate_share(connections)) if limited else 0.0
+        limit = started * 1e9 / (started_per_s * share) if limited else 0.0
         bound += int((after < limit).sum())
         return np.maximum(after, limit) / before
 
@@ -96,9 +107,15 @@ def apply(
     notes = (
         f"a message costs {less_ns / 1e3:+.3g} us against what was recorded ({recorded} to {path})",
     )
+    if connections or message:
+        notes += rate_words
     if bulk:
         notes += (f"each collective begins behind {bulk / 1e6:.4g} MB of bulk on its queue",)
     return job.note(assumptions=notes, warnings=tuple(said))
+
+
+def _rate_of(connections: int) -> Callable[[Fabric], float | None]:
+    return lambda fabric: fabric.nic and fabric.nic.link.message_rate_per_s(connections)
 
 
 POLICY = Policy(
@@ -113,7 +130,13 @@ POLICY = Policy(
         Param("proxy", time_ns, PROXY_NS, "ns", "more by way of a CPU proxy"),
         Param("bulk", size_bytes, 0, "bytes", "of other traffic ahead on the same queue"),
         Param("connections", int, 0, "", "of a NIC, for its message rate; 0: no limit"),
-        Param("rate", float, 200e6, "1/s", "messages a NIC starts a second with few connections"),
+        Param(
+            "rate",
+            float,
+            None,
+            "1/s",
+            "messages a NIC starts a second (the fabric's, else 200e6 with few connections)",
+        ),
         Param(
             "message",
             size_bytes,

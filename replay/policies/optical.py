@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import altered, by_group, transfers
+from .. import altered, by_group, fabric_says, transfers
 from ..circuits import Rotor, checked, rotated_ns, scheduled_ns
 from ..hockney import coefficients
 from ..moe import bvn, demand, routed
@@ -17,6 +17,8 @@ from ..policy import Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NEUTRAL = {"reconfigure": 0.0, "op": ("all_reduce",)}
+
+RECONFIGURE_NS, HOLD_NS = 20e3, 180e3
 
 SCHEDULES = ("ready", "rotor", "bvn")
 
@@ -31,8 +33,8 @@ def apply(
     *,
     schedule: str,
     switches: int,
-    reconfigure: float,
-    hold: float,
+    reconfigure: float | None,
+    hold: float | None,
     prefetch: bool,
     bandwidth: float | None,
     op: tuple[str, ...] = (),
@@ -40,6 +42,15 @@ def apply(
     comm: tuple[str, ...] = (),
 ) -> ReplayJob:
     """The job with the collectives between hosts over circuits."""
+    circuits = job.facts.get("fabric") and job.facts["fabric"].optical
+    switches = switches or (circuits.switches if circuits else 1)
+    reconfigure, told = fabric_says.value(
+        job, "ns to set up a circuit", reconfigure,
+        lambda f: f.optical and f.optical.reconfigure_ns, RECONFIGURE_NS,
+    )  # fmt: skip
+    hold, held = fabric_says.value(
+        job, "ns of a matching's turn", hold, lambda f: f.optical and f.optical.hold_ns, HOLD_NS
+    )
     checked(switches, reconfigure, hold)
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
     job, rows = altered.untouched(job, rows, "optical")
@@ -98,7 +109,7 @@ def apply(
             f"{np.mean(waits) / 1e3:.4g} us for its circuit on average"
         )
     return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
-        assumptions=(*ASSUMPTIONS, *notes), warnings=tuple(said)
+        assumptions=(*ASSUMPTIONS, *notes, *told, *held), warnings=tuple(said)
     )
 
 
@@ -123,11 +134,15 @@ POLICY = Policy(
     source="Flux; Spectra (arXiv 2603.07373); RotorNet; Birkhoff 1946",
     params=(
         Param("schedule", str, "ready", "", "when circuits are set up", SCHEDULES),
-        Param("switches", int, 1, "", "circuit switches side by side"),
+        Param("switches", int, 0, "", "circuit switches side by side; 0: the fabric's, else 1"),
         Param(
-            "reconfigure", time_ns, 20e3, "ns", "to set up a circuit, receiver lock and all (20us)"
+            "reconfigure",
+            time_ns,
+            None,
+            "ns",
+            "to set up a circuit, receiver lock and all (default: the fabric's, else 20us)",
         ),
-        Param("hold", time_ns, 180e3, "ns", "that rotation holds a matching (180us)"),
+        Param("hold", time_ns, None, "ns", "that rotation holds a matching (else 180us)"),
         Param("prefetch", bool, False, "", "the first circuits are set up while ranks compute"),
         Param("bandwidth", bandwidth_bytes_per_s, None, "bytes/s", "of a rank (default: as it is)"),
         Param("op", words, (), "", "operations to change, joined by + (default: all)"),

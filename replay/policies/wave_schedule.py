@@ -109,7 +109,7 @@ POLICY = Policy(
             ("windowed", "all-at-once"),
         ),
         Param("window", int, 8, "messages", "under way at once in a windowed native all-to-all"),
-        Param("gamma", _gamma, 0.0, "", "of the incast term, or fit (to the trace)"),
+        Param("gamma", _gamma, 0.0, "", "of the incast term; 0: the fabric's; fit: to the trace"),
         Param("free", int, 2, "senders", "that share a port without loss"),
         *params.PORTS,
     ),

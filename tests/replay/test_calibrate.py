@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.ingest.schema import TABLES
-from retime.replay import calibrate, kineto, machines
+from retime.replay import calibrate, kineto, machines, models
 
 ALPHA_US, GB_PER_S = 3.0, 40.0
 
@@ -151,3 +151,21 @@ def test_what_gives_no_line_says_why(tables):
     assert row["alpha_ns"] is None
     assert "larger ones took no longer" in row["caveat"]
     assert calibrate.table(job) == []
+
+
+def test_a_recorded_tree_is_the_double_tree(tables):
+    """NCCL's tree: two trees, each for half of the bytes."""
+    at = 0.0
+    for i, size in enumerate(2**k for k in range(20, 30, 2)):
+        took = float(models.time_ns("all_reduce", "double-tree", 8, size, 0.0, 40e9)) / 1e3
+        for rank in range(8):
+            tables.part(
+                rank, "all_reduce", at, at + took, instance=i, in_bytes=size, out_bytes=size,
+                step=0, algo="tree", group_size=8,
+            )  # fmt: skip
+        at += took + 10
+    for rank in range(8):
+        tables.step(rank, 0, 0, at)
+    (row,) = calibrate.table(kineto.build(tables.frames(), "trees"))
+    assert row["algo"] == "double-tree"
+    assert row["bandwidth_bytes_per_s"] == pytest.approx(40e9, rel=0.05)

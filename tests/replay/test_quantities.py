@@ -54,3 +54,9 @@ def test_bandwidth_is_more_than_zero():
 def test_what_would_overflow_later_is_refused(read, text):
     with pytest.raises(ValueError, match=r"at most|is from"):
         read(text)
+
+
+@pytest.mark.parametrize("text", ["5", "400", "0.5"])
+def test_a_bandwidth_without_its_unit(text):
+    with pytest.raises(ValueError, match="give a unit, such as 5GB/s"):
+        quantities.bandwidth_bytes_per_s(text)

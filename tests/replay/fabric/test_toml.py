@@ -313,3 +313,12 @@ def test_hostile_values_give_a_fabric_or_one_sentence(data):
 def test_any_text_gives_a_fabric_or_one_sentence(text):
     with pytest.raises(UsageError):
         load(text + "\n")
+
+
+@pytest.mark.parametrize(
+    "text", ["\n[a" + ".a" * 50_000 + "]\nb = 1", "\na" + ".a" * 50_000 + "=1"]
+)
+def test_tables_in_tables_without_end_are_refused_before_they_are_parsed(text):
+    # Parsing takes the square of the depth: minutes for a file of 100 kB.
+    with pytest.raises(BadFabric, match="more than 200 dots in line 2"):
+        load(text)

@@ -147,3 +147,11 @@ def test_bad_parameters_are_named():
         applied(None, "hierarchical:nics=-1")
     with pytest.raises(BadParam, match="chunks=-2"):
         applied(None, "hierarchical:chunks=-2")
+
+
+def test_an_algorithm_of_that_name_is_this_policy(tables):
+    job = two_hosts(tables)
+    named = applied(job, "algorithm:op=all_reduce,algo=hierarchical,alpha=5us,bandwidth=50GB/s")
+    own = applied(job, "hierarchical:alpha=5us,bandwidth=50GB/s")
+    assert np.array_equal(named.graph.dur_ns, own.graph.dur_ns)
+    assert not np.array_equal(named.graph.dur_ns, job.graph.dur_ns)

@@ -105,7 +105,7 @@ def test_inside_a_host_there_are_no_circuits(rings):
     assert any("inside a host" in w for w in after.warnings)
 
 
-@pytest.mark.parametrize("spec", ["switches=0", "reconfigure=-1us", "hold=0us", "hold=1e-20ns"])
+@pytest.mark.parametrize("spec", ["switches=-1", "reconfigure=-1us", "hold=0us", "hold=1e-20ns"])
 def test_out_of_range(rings, spec):
     with pytest.raises((UsageError, ValueError)):
         rings.under(rings.job(hosts=8), f"optical:{spec}")
