@@ -23,10 +23,21 @@ def marks(draft: Draft, tables: Tables, act: Activities, cuts: Cuts) -> None:
     windows = tables.steps.drop_nulls(["rank", "step", "start_ns", "end_ns"])
     if not len(windows):
         windows = _whole_trace(draft, tables)
-    windows = windows.filter(pl.col("end_ns") > pl.col("start_ns")).sort("rank", "step")
+    windows = windows.filter(pl.col("end_ns") > pl.col("start_ns"))
+    windows = windows.sort("rank", "step", "start_ns", "end_ns")
+    once = windows.unique(["rank", "step"], keep="first", maintain_order=True)
+    if len(once) < len(windows):
+        draft.warnings.append(
+            f"{len(windows) - len(once)} windows of steps that their rank has already: the first "
+            "of each is taken"
+        )
+    windows = once
     rank, step, begin, end = (ints(windows[c]) for c in ("rank", "step", "start_ns", "end_ns"))
     next_one = last_by((rank, begin), np.lexsort((begin, rank)), (rank, end))
     shared = (next_one >= 0) & (begin[next_one] == end)
+    # A mark ends one step: of steps that end together the others have marks of their own.
+    met = np.flatnonzero(shared)
+    shared[np.delete(met, np.unique(next_one[met], return_index=True)[1])] = False
     ends = np.full(len(rank), NULL, np.int64)
     ends[next_one[shared]] = step[shared]
     _add(draft, act, cuts, "step begins", rank, step, begin, begins=step, ends=ends)

@@ -154,6 +154,11 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
             raise UsageError(f"job {job.job!r} has no step {step}; it has {_range(steps)}")
         only = steps == step
         steps, replayed, measured = steps[only], replayed[only], measured[only]
+    if not len(steps) or not (measured > 0).all() or not (replayed > 0).all():
+        raise UnusableInput(
+            f"job {job.job!r} has steps that take no time: nothing can be re-timed; check the step "
+            "marks that its traces hold (retime problems)"
+        )
     if job.facts.get("measured") is not graph:
         job = changed(job, facts={**job.facts, "measured": graph})
     spent = timing.communication(graph, start, end, steps)

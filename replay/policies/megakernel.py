@@ -12,7 +12,7 @@ from collections import Counter
 
 import numpy as np
 
-from .. import megakernels, moe_layers
+from .. import megakernels, moe_layers, transfers
 from ..megakernels import LEAST_TOKENS, MOST_TOKENS
 from ..moe import exchange
 from ..moe.params import KERNELS
@@ -89,7 +89,7 @@ def apply(
             dur[work] *= mine.gemm_ns / spent[i] if spent[i] > 0 else 1.0
     said = [f"{n} layers {mode}" for mode, n in chose.most_common()]
     sizes = ", ".join(f"{c}" for c, _ in chunks.most_common(3))
-    job = job.with_graph(dur_ns=np.rint(dur).astype(np.int64))
+    job = job.with_graph(dur_ns=transfers.whole_ns(dur))
     notes = (
         (f"{len(layers)} MoE layers: {', '.join(said)}; chunks of {sizes} tokens",) if said else ()
     )
@@ -112,8 +112,8 @@ def _checked(chunk, tokens, token_bytes, topk, experts, fixed, meta, incast) -> 
             raise BadParam(f"policy megakernel: {name}={value:g}: 0 or more")
     if meta is not None and meta < 0:
         raise BadParam(f"policy megakernel: meta={meta:g}: a time of 0 or more")
-    if not 0 < incast <= 1:
-        raise BadParam(f"policy megakernel: incast={incast:g}: a part of the pace, above 0 up to 1")
+    if not 0.01 <= incast <= 1:
+        raise BadParam(f"policy megakernel: incast={incast:g}: a part of the pace, from 0.01 to 1")
 
 
 def _tokens(found: exchange.Found, one: moe_layers.Found, each: int) -> int:

@@ -415,3 +415,27 @@ def test_identity_replay_is_exact(tables, activities, waits):
     assert (graph.pred < np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))).all()
     assert (graph.gap_ns >= 0).all()
     assert (graph.dur_ns >= 0).all()
+
+
+def test_a_step_twice_on_a_rank_is_taken_once(tables):
+    for rank in (0, 1):
+        tables.kernel(rank, "work", 0, 100, step=3)
+        tables.kernel(rank, "work", 100, 180, step=4)
+        tables.step(rank, 3, 0, 100)
+        tables.step(rank, 4, 100, 180)
+    tables.step(1, 3, 0, 100)
+    tables.step(1, 4, 120, 180)
+    job = kineto.build(tables.frames(), "twice")
+    assert [x.tolist() for x in steps.measured(job.graph)] == [[3, 4], [100_000, 80_000]]
+    assert any("2 windows of steps that their rank has already" in w for w in job.warnings)
+
+
+def test_steps_that_end_together_each_have_their_end(tables):
+    for rank in (0, 1):
+        tables.kernel(rank, "work", 0, 100, step=0)
+        tables.kernel(rank, "work", 100, 180, step=2)
+        tables.step(rank, 0, 0, 100)
+        tables.step(rank, 1, 60, 100)
+        tables.step(rank, 2, 100, 180)
+    graph = kineto.build(tables.frames(), "nested").graph
+    assert [x.tolist() for x in steps.measured(graph)] == [[0, 1, 2], [100_000, 40_000, 80_000]]

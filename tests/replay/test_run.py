@@ -290,3 +290,11 @@ def test_bundled_jobs_gaps_are_explained(demo_snapshot):
     inside = graph.step >= 0
     # What neither stream, launch nor wait explains is a small part of the work.
     assert graph.gap_ns[inside].sum() < 0.1 * graph.dur_ns[inside].sum()
+
+
+def test_steps_of_no_time_are_refused(tables):
+    """Marks that lie on each other leave nothing to divide by."""
+    tables.kernel(0, "work", 0, 10, step=0)
+    tables.step(0, 0, 5, 5)
+    with pytest.raises(UnusableInput, match="no time"):
+        run.replay(kineto.build(tables.frames(), "instant"), [])
