@@ -179,17 +179,35 @@ def timelines(
     """
     job = changed(base.job, assumptions=(), warnings=())
     for policy, values in scenarios.ordered(scenario):
-        before = job.assumptions
-        job = policy.apply(job, **values)
-        if job.assumptions == before:
+        before, job = job, policy.apply(job, **values)
+        if job.assumptions == before.assumptions:
             # One that does not say what this use of it assumes assumes all that it may.
             job = job.note(assumptions=policy.assumptions)
+        if job.warnings == before.warnings and _same(before, job):
+            said = (
+                f"{policy.name} changed nothing: the job has nothing that it re-times with these "
+                f"parameters (`retime policies {policy.name}`)"
+            )
+            job = job.note(warnings=(said,))
     if steps is None and base.only is not None:
         steps = (base.only,)
     if steps is not None:
         job = changed(job, graph=_within(base.job.graph, job.graph, steps))
     job, start, end = settle.settled(base.contention, base.job.graph, job)
     return Timelines(base.job, base.start_ns, base.end_ns, job, start, end)
+
+
+def _same(before: ReplayJob, after: ReplayJob) -> bool:
+    """Whether a policy left all as it was: durations, delays, edges, and what is not of a step."""
+    was, now = before.graph, after.graph
+    if was is not now and (
+        was.n != now.n
+        or was.pred is not now.pred
+        or not np.array_equal(was.dur_ns, now.dur_ns)
+        or not np.array_equal(was.gap_ns, now.gap_ns)
+    ):
+        return False
+    return before.facts.get("time_factor") == after.facts.get("time_factor")
 
 
 def estimates(base: Baseline, tries: Sequence[Sequence[Chosen]]) -> list[dict[str, Any]]:

@@ -298,3 +298,16 @@ def test_steps_of_no_time_are_refused(tables):
     tables.step(0, 0, 5, 5)
     with pytest.raises(UnusableInput, match="no time"):
         run.replay(kineto.build(tables.frames(), "instant"), [])
+
+
+def test_a_policy_that_finds_nothing_says_so(tables):
+    """An estimate of no gain is not the same as nothing to estimate."""
+    tables.kernel(0, "work", 0, 10, step=0)
+    tables.step(0, 0, 0, 10)
+    job = kineto.build(tables.frames(), "alone")
+    slower = Policy(
+        "slower", "", "a test", (), (), lambda job: job.with_graph(dur_ns=2 * job.graph.dur_ns)
+    )
+    nothing, something = run.replay(job, [NEUTRAL, slower])["policies"][:2]
+    assert any("neutral changed nothing" in w for w in nothing["warnings"])
+    assert not any("changed nothing" in w for w in something["warnings"])
