@@ -37,8 +37,3 @@ def best_interval(save: float, restart: float, mtbf: float, formula: str = "youn
     if formula == "availability":
         return save + math.sqrt(2 * (mtbf + restart) * save + save**2)
     raise UsageError(f"no formula {formula!r} for an interval: there are {', '.join(FORMULAS)}")
-
-
-def save_time_s(parameters: float, bytes_each: float, writers: int, bytes_per_s: float) -> float:
-    """Seconds to write a model's state: parameters x bytes each over so many writers."""
-    return parameters * bytes_each / (writers * bytes_per_s)

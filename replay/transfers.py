@@ -9,13 +9,20 @@ import polars as pl
 
 from . import calibrate
 from .graph import Kind
-from .policy import BadParam, ReplayJob
+from .policy import BadParam, Param, ReplayJob, words
 from .quantities import LONGEST_NS
 
 YEAR_NS = 365.25 * 86_400e9
 
 BARRIERS = ("barrier",)
 P2P = ("send", "recv")
+
+WHERE = (
+    Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
+    Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+)
+WHICH = (Param("op", words, (), "", "operations to change, joined by + (default: all)"), *WHERE)
+"""Parameters of policies that say what `chosen` takes."""
 
 
 def chosen(

@@ -142,8 +142,7 @@ POLICY = Policy(
             "NCCL protocol to use; auto: its best; keep: as it was",
             (recost.KEEP, recost.AUTO, *models.nccl.PROTOCOLS),
         ),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHERE,
         Param(
             "from",
             algorithm,

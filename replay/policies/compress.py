@@ -84,6 +84,9 @@ def apply(
                 f"time): at {found.bandwidth_bytes_per_s / 1e9:.3g} GB/s the codec costs more than "
                 "the bytes that it saves"
             )
+            if group.op == "all_gather" and not pipelined:
+                edge = compression.break_even_bytes_per_s(group.n, r, encode, decode)
+                losing[group.label] += f"; it wins below {edge / 1e9:.3g} GB/s"
         return after / plain
 
     job, scale = by_group.ratios(job, large, price)
@@ -128,8 +131,7 @@ POLICY = Policy(
         Param("decode", bandwidth_bytes_per_s, 400e9, "bytes/s", "of the decoder (400GB/s)"),
         Param("least", size_bytes, 2_000_000, "bytes", "size under which nothing is compressed"),
         Param("pipelined", bool, False, "", "encoding, moving and decoding at once"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHERE,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import by_group, transfers
 from ..hockney import coefficients
-from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 
 NEUTRAL = {"alpha": 1.0, "beta": 1.0}
 
@@ -69,9 +69,7 @@ POLICY = Policy(
     params=(
         Param("alpha", float, 0.5, "x", "factor on what a message costs (5.14x less: 0.195)"),
         Param("beta", float, 1.0, "x", "factor on bandwidth (4.5x more: 4.5)"),
-        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHICH,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

@@ -217,8 +217,7 @@ POLICY = Policy(
         Param("nics", int, 0, "NICs", "NICs a host uses; 0: one a rank"),
         Param("flat_nics", int, 0, "NICs", "NICs a host used before; 0: told by the bandwidth"),
         Param("chunks", int, 1, "", "pieces that follow each other through the levels; 0: best"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHERE,
         Param("alpha", time_ns, None, "ns", "of a message between hosts (default: fitted)"),
         Param(
             "bandwidth",

@@ -17,7 +17,7 @@ from .. import by_group, fabric_says, transfers
 from ..fabric.description import Fabric
 from ..hockney import coefficients
 from ..launching import COMPLETE_NS, INITIATE_NS, PROXY_NS, overhead_ns, rate_share
-from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import size_bytes, time_ns
 
 RATE = 200e6
@@ -144,9 +144,7 @@ POLICY = Policy(
             "bytes",
             "that an operation moves (7KiB: a token of 7168 FP8); 0: as the algorithm's messages",
         ),
-        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHICH,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import altered, by_group, transfers
 from ..models import on_package as model
-from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NEUTRAL = {"topology": "keep"}
@@ -145,9 +145,7 @@ POLICY = Policy(
         Param(
             "bandwidth_reached", float, model.BANDWIDTH_REACHED, "", "share of the bandwidth bound"
         ),
-        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHICH,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

@@ -13,7 +13,7 @@ from .. import altered, by_group, fabric_says, transfers
 from ..circuits import Rotor, checked, rotated_ns, scheduled_ns
 from ..hockney import coefficients
 from ..moe import bvn, demand, routed
-from ..policy import Param, Policy, ReplayJob, Stage, words
+from ..policy import Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
 
 NEUTRAL = {"reconfigure": 0.0, "op": ("all_reduce",)}
@@ -145,9 +145,7 @@ POLICY = Policy(
         Param("hold", time_ns, None, "ns", "that rotation holds a matching (else 180us)"),
         Param("prefetch", bool, False, "", "the first circuits are set up while ranks compute"),
         Param("bandwidth", bandwidth_bytes_per_s, None, "bytes/s", "of a rank (default: as it is)"),
-        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHICH,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

@@ -21,7 +21,7 @@ from ..fabric.rounds import TABLE, NoRounds
 from ..models import hierarchical
 from ..models.hierarchical import Level
 from ..places import Places
-from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 
 NEUTRAL = {"factor": 1.0, "domain": 0}
 
@@ -230,9 +230,7 @@ POLICY = Policy(
               "class of the fabric"),
         Param("factor", float, 2.0, "x", "how many times as fast they are (0.5: half)"),
         Param("domain", int, 0, "GPUs", "size of a scale-up domain (0: as it is)"),
-        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHICH,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from .. import kernel_facts, sm_contention, sm_held, sm_share, transfers
-from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
+from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s
 
 NEUTRAL = {"engine": "recorded"}
@@ -158,9 +158,7 @@ POLICY = Policy(
         Param("grid", str, "fixed", "", "whole waves, or persistent", ("fixed", "smooth")),
         Param("experts", int, 0, "", "all-to-alls of so many experts: SMs by DeepEP's estimate"),
         Param("topk", int, 8, "", "experts that a token chooses"),
-        Param("op", words, (), "", "operations to change, joined by + (default: all)"),
-        Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
-        Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
+        *transfers.WHICH,
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

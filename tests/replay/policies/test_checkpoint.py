@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest.errors import UsageError
 from retime.replay import run
-from retime.replay.checkpointing import best_interval, overhead, save_time_s
+from retime.replay.checkpointing import best_interval, overhead
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
 
@@ -31,10 +31,6 @@ def test_a_save_longer_than_failures_allow():
 def test_availability():
     """A job of 15 s steps, MTBF 6,000 s, restart 600 s, save 10 s: about 24 steps."""
     assert best_interval(10, 600, 6000, "availability") / 15 == pytest.approx(24.2, abs=1)
-
-
-def test_the_state_of_405e9_parameters():
-    assert save_time_s(405e9, 16, 1, 1) == pytest.approx(6.48e12)
 
 
 @given(
