@@ -131,7 +131,7 @@ class _Several:
 
 def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str]:
     """The computed tables of a job and why there are none; a query on other things goes on."""
-    from ..replay import computed
+    from ..replay.findings import computed
 
     try:
         return computed.tables(snapshot), ""

@@ -534,7 +534,7 @@ class Job:
 
         `replay.stragglers.Stragglers` as a dict. Raises UnusableInput for a job without steps.
         """
-        from ..replay.stragglers import of_snapshot
+        from ..replay.findings.stragglers import of_snapshot
 
         if self._study is None:
             self._study = of_snapshot(self.snapshot).as_dict()

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ingest.errors import UsageError
-from ..replay import machines, models
+from ..replay import models
+from ..replay.calibration import machines
 from ..replay.models import curves, hierarchical, nccl, nccl_machines, traffic
 from ..replay.models.hierarchical import Level
 from ..replay.quantities import bandwidth_bytes_per_s, size_bytes, time_ns

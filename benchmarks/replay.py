@@ -90,8 +90,9 @@ def loop(tasks: int, runs: int) -> dict[str, Any]:
 
 def step(ranks: int, per_rank: int, runs: int) -> list[dict[str, Any]]:
     """A step of many ranks, re-timed under two policies once its graph stands."""
-    from retime.replay import run, transfers
+    from retime.replay import run
     from retime.replay.policy import Policy
+    from retime.replay.retiming import transfers
 
     t = time.perf_counter()
     job = made(ranks, per_rank)
@@ -196,7 +197,8 @@ def ar(trace: Path, artifact: Path | None, python: Path, runs: int) -> list[dict
     """The published what-if set of the job AR; and the study's own analyser on the same file."""
     from retime.ingest.run import ingest
     from retime.ingest.warehouse import Warehouse
-    from retime.replay import recorded, stragglers
+    from retime.replay import recorded
+    from retime.replay.findings import stragglers
 
     with tempfile.TemporaryDirectory() as scratch:
         ingest(scratch, [str(trace)], job="ar")

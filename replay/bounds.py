@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from . import calibrate, engine, machines
+from . import engine
+from .calibration import calibrate, machines
 from .graph import NULL, Kind, TaskGraph
-from .places import Places
 from .policy import ReplayJob
+from .retiming.places import Places
 
 LEVELS = ("intra host", "inter host")
 

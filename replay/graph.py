@@ -94,7 +94,7 @@ class TaskGraph:
     @cached_property
     def instances(self) -> pl.DataFrame:
         """`calibrate.instances`: the matched collectives, for all policies of this graph."""
-        from .calibrate import instances
+        from .calibration.calibrate import instances
 
         return instances(self)
 

@@ -14,9 +14,10 @@ import polars as pl
 from ..ingest import kernel_rules
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
-from . import kineto, recorded
-from .kineto_tables import DEVICE, HOST, kind_is, timed
+from . import recorded
 from .policy import ReplayJob
+from .traced import build as kineto
+from .traced.tables import DEVICE, HOST, kind_is, timed
 
 
 def load(snapshot: Any) -> ReplayJob:
@@ -66,7 +67,7 @@ def with_fabric(job: ReplayJob, fabric: Any = None) -> ReplayJob:
             job = job.note(assumptions=said)
     elif isinstance(fabric, str | os.PathLike):
         from . import fabric as fabrics
-        from .seats import wanted
+        from .retiming.seats import wanted
 
         named = fabric
         fabric = fabrics.load(named)

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ingest.errors import UnusableInput, UsageError
-from . import bounds, calibrate, critical, engine, scenarios, settle, sweep
+from . import bounds, engine, scenarios, sweep
 from . import steps as timing
+from .calibration import calibrate
+from .contention import settle
+from .findings import critical
 from .graph import TaskGraph
 from .load import load, with_fabric
 from .policy import ReplayJob

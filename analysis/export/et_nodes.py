@@ -1,7 +1,7 @@
 """Nodes of one rank's execution trace: its activities, participations and host segments, and
 what each of them follows.
 
-From the rank's own task graph (`replay.kineto`, for recorded operations `replay.recorded`), which
+From the rank's own task graph (`replay.traced`, for recorded operations `replay.recorded`), which
 is built without the other ranks: that a collective waits for them is what a simulator adds.
 """
 
@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ...replay import kineto, recorded
+from ...replay import recorded
 from ...replay.graph import NULL, Kind, TaskGraph
-from ...replay.kineto_tables import DEVICE, HOST, kind_is, timed
 from ...replay.load import read, source
 from ...replay.steps import participations
+from ...replay.traced import build as kineto
+from ...replay.traced.tables import DEVICE, HOST, kind_is, timed
 
 COLUMNS = (
     "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from ..machines import GENERAL, Machine, named
+from ..calibration.machines import GENERAL, Machine, named
 from .description import BadFabric, Fabric, LinkClass, Network, Nic, Pcie
 from .gpu_links import EFFICIENCY, scale_up
 from .host_tree import Place, Tree, tree

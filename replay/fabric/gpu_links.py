@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..machines import Machine
+from ..calibration.machines import Machine
 from .description import LinkClass, ScaleUp
 from .host_tree import Tree
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from .. import calibrate, link_sources, transfers
-from ..places import Places
+from ..calibration import calibrate, link_sources
 from ..policy import BadParam, ReplayJob
+from ..retiming import transfers
+from ..retiming.places import Places
 from . import demand, rails, routed, waves
 from .demand import Demand
 from .rails import Layout, Speeds

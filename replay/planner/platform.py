@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ingest.errors import UsageError
-from .. import machines
+from ..calibration import machines
 from ..policy import ReplayJob
 
 if TYPE_CHECKING:

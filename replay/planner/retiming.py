@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from .. import steps as timing
-from .. import transfers
 from ..graph import Kind, TaskGraph
 from ..policy import ReplayJob
+from ..retiming import transfers
 from . import step, volumes
 from .memory import Widths
 from .model import Model

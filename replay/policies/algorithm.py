@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from .. import altered, calibrate, models, recost, transfers
-from ..hockney import usual
+from .. import models
+from ..calibration import calibrate
+from ..calibration.hockney import usual
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
+from ..retiming import altered, recost, transfers
 from . import hierarchical
 
 NCCL_ONLY = tuple(a for a in recost.IN_NCCL if a not in models.ALGOS)

@@ -18,7 +18,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from .. import engine, ideal
+from .. import engine
+from ..findings import ideal
 from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
 

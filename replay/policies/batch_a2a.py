@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import calibrate, link_sources, steps, transfers
+from .. import steps
+from ..calibration import calibrate, link_sources
 from ..graph import Kind
 from ..moe import exchange, params, sequence
-from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
+from ..retiming import transfers
+from ..retiming.places import Places
 
 NEUTRAL = {"batches": 1}
 """One all-to-all over all ranks, as it was."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..checkpointing import FORMULAS, best_interval, overhead
+from ..costs.checkpointing import FORMULAS, best_interval, overhead
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import time_ns
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from .. import by_group, compression, transfers
+from ..costs import compression
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, size_bytes
+from ..retiming import by_group, transfers
 
 NEUTRAL = {"ratio": 1.0, "encode": 1e30, "decode": 1e30}
 

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from .. import by_group, models, seats, transfers
+from .. import models
+from ..calibration.hockney import coefficients
+from ..costs.rerouting import best_ring, ring_edges, slowest, split_ns, tree_edges
 from ..fabric import links, paths
-from ..hockney import coefficients
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s
-from ..rerouting import best_ring, ring_edges, slowest, split_ns, tree_edges
+from ..retiming import by_group, seats, transfers
 
 NEUTRAL = {"load": 0.0, "between": ("0-1",)}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import by_group, transfers
-from ..hockney import coefficients
+from ..calibration.hockney import coefficients
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
+from ..retiming import by_group, transfers
 
 NEUTRAL = {"alpha": 1.0, "beta": 1.0}
 

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from .. import altered, calibrate, link_sources, machines, models, transfers
+from .. import models
+from ..calibration import calibrate, link_sources, machines
 from ..models import hierarchical, traffic
 from ..models.hierarchical import Level
-from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
+from ..retiming import altered, transfers
+from ..retiming.places import Places
 
 NEUTRAL = {"local": 1}
 

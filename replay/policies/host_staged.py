@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import altered, by_group, fabric_says, link_sources, staging, transfers
-from ..places import Places
+from ..calibration import link_sources
+from ..costs import staging
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, size_bytes
+from ..retiming import altered, by_group, fabric_says, transfers
+from ..retiming.places import Places
 
 NEUTRAL = {"recorded": "copies", "medium": "copies"}
 

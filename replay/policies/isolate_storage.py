@@ -11,12 +11,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from .. import fabric_says, storage, storage_traffic, transfers
+from ..costs import storage
 from ..graph import NULL, Kind, TaskGraph
 from ..job_clock import on_job_clock
-from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers
 from ..quantities import bandwidth_bytes_per_s, size_bytes
+from ..retiming import fabric_says, storage_traffic, transfers
+from ..retiming.places import Places
 
 NEUTRAL = {"what": "isolate", "factor": 1.0}
 

@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .. import by_group, fabric_says, transfers
+from ..calibration.hockney import coefficients
+from ..costs.launching import COMPLETE_NS, INITIATE_NS, PROXY_NS, overhead_ns, rate_share
 from ..fabric.description import Fabric
-from ..hockney import coefficients
-from ..launching import COMPLETE_NS, INITIATE_NS, PROXY_NS, overhead_ns, rate_share
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import size_bytes, time_ns
+from ..retiming import by_group, fabric_says, transfers
 
 RATE = 200e6
 """A ConnectX-7's, as it is sold."""

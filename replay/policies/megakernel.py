@@ -12,12 +12,13 @@ from collections import Counter
 
 import numpy as np
 
-from .. import megakernels, moe_layers, transfers
-from ..megakernels import LEAST_TOKENS, MOST_TOKENS
 from ..moe import exchange
 from ..moe.params import KERNELS
+from ..overlapped import megakernels, moe_layers
+from ..overlapped.megakernels import LEAST_TOKENS, MOST_TOKENS
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import size_bytes, time_ns
+from ..retiming import transfers
 
 NEUTRAL = {"mode": "recorded", "tokens": 1}
 

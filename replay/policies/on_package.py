@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import altered, by_group, transfers
 from ..models import on_package as model
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
+from ..retiming import altered, by_group, transfers
 
 NEUTRAL = {"topology": "keep"}
 

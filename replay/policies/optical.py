@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import altered, by_group, fabric_says, transfers
-from ..circuits import Rotor, checked, rotated_ns, scheduled_ns
-from ..hockney import coefficients
+from ..calibration.hockney import coefficients
+from ..costs.circuits import Rotor, checked, rotated_ns, scheduled_ns
 from ..moe import bvn, demand, routed
 from ..policy import Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
+from ..retiming import altered, by_group, fabric_says, transfers
 
 NEUTRAL = {"reconfigure": 0.0, "op": ("all_reduce",)}
 

@@ -13,10 +13,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from .. import asynchronous, beside, bucketed, by_group, sm_contention, transfers
+from ..contention import beside, sm_contention
 from ..graph import Kind
+from ..overlapped import asynchronous, bucketed
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import size_bytes
+from ..retiming import by_group, transfers
 
 NEUTRAL = {"until": ("recorded",), "chunk": 0, "depth": 0}
 

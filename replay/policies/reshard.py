@@ -11,10 +11,11 @@ import math
 
 import numpy as np
 
-from .. import by_group, link_sources, transfers
+from ..calibration import link_sources
+from ..costs.resharding import WAYS, Layout, messages, time_ns, volumes
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s
-from ..resharding import WAYS, Layout, messages, time_ns, volumes
+from ..retiming import by_group, transfers
 
 NEUTRAL = {"way": "gpu", "recorded": "gpu"}
 

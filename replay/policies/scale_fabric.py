@@ -14,14 +14,17 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ingest.errors import UsageError
-from .. import by_group, calibrate, domains, link_sources, models, seats, transfers
+from .. import models
+from ..calibration import calibrate, link_sources
+from ..costs import domains
 from ..fabric import Fabric
 from ..fabric.cost import collective_time_ns
 from ..fabric.rounds import TABLE, NoRounds
 from ..models import hierarchical
 from ..models.hierarchical import Level
-from ..places import Places
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
+from ..retiming import by_group, seats, transfers
+from ..retiming.places import Places
 
 NEUTRAL = {"factor": 1.0, "domain": 0}
 

@@ -13,9 +13,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from .. import kernel_facts, sm_contention, sm_held, sm_share, transfers
+from ..contention import sm_contention, sm_held, sm_share
+from ..overlapped import kernel_facts
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s
+from ..retiming import transfers
 
 NEUTRAL = {"engine": "recorded"}
 

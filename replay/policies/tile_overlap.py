@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import kernel_facts, tile_pairs, transfers
+from ..overlapped import kernel_facts, tile_pairs
+from ..overlapped.tile_pairs import GATHERS, OPS
+from ..overlapped.tiles import ORDERS
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
-from ..tile_pairs import GATHERS, OPS
-from ..tiles import ORDERS
+from ..retiming import transfers
 
 NEUTRAL = {"groups": 1}
 

@@ -16,7 +16,7 @@ from retime.ingest import kept
 from retime.ingest.errors import UnusableInput
 from retime.ingest.schema import TABLES
 from retime.queries.loader import connect
-from retime.replay import computed as replayed
+from retime.replay.findings import computed as replayed
 
 # Of two ranks that compute 400 and 700 ns the median is 550: rank 1's step of 1000 would end at
 # 850. Rank 0's stays: its copy is on another stream than the all-reduce and nothing ties the two.

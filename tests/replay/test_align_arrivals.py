@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.replay import engine
+from retime.replay.costs.lateness import expected_maximum, useful_bandwidth
 from retime.replay.graph import Kind, build
-from retime.replay.lateness import expected_maximum, useful_bandwidth
 from retime.replay.policies import align_arrivals
 from retime.replay.policies.align_arrivals import POLICY
 from retime.replay.policy import BadParam, ReplayJob

@@ -7,10 +7,12 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from retime.replay import bounds, engine, kineto, machines, run
+from retime.replay import bounds, engine, run
+from retime.replay.calibration import machines
 from retime.replay.graph import Kind
 from retime.replay.policy import Policy
 from retime.replay.steps import step_times
+from retime.replay.traced import build as kineto
 
 US = 1_000
 
@@ -105,7 +107,7 @@ def test_an_estimate_under_the_link_is_raised_to_it_with_a_warning(tables):
 
 
 def test_a_policy_that_makes_links_faster_says_so(tables):
-    from retime.replay import transfers
+    from retime.replay.retiming import transfers
 
     def apply(job):
         job, rows = transfers.chosen(job)
@@ -172,7 +174,7 @@ def test_policies_that_spare_or_widen_links_are_not_held_to_the_old_ones(tables,
 
 
 def test_links_rise_as_times_fall():
-    from retime.replay import transfers
+    from retime.replay.retiming import transfers
 
     rates = transfers.faster(np.array([0.5, 1.0, 2.0, 0.0]))
     assert rates.tolist() == [2.0, 1.0, 1.0, 1e12]

@@ -9,8 +9,10 @@ import polars as pl
 import pytest
 from retime.ingest.errors import UsageError
 from retime.ingest.schema import TABLES
-from retime.replay import calibrate, fabric, graph, load, seats
+from retime.replay import fabric, graph, load
+from retime.replay.calibration import calibrate
 from retime.replay.policy import ReplayJob
+from retime.replay.retiming import seats
 
 
 def job_on(hosts, each, tables=None):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay import kineto
 from retime.replay.keys import paired
+from retime.replay.traced import build as kineto
 
 DAY_NS = 86_400 * 10**9
 

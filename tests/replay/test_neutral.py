@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from retime.replay import engine, load, policies, run, transfers
+from retime.replay import engine, load, policies, run
 from retime.replay.graph import Kind
 from retime.replay.policy import Policy
+from retime.replay.retiming import transfers
 
 from .random_jobs import jobs
 

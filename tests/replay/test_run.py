@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from retime.ingest.errors import UnusableInput, UsageError
 from retime.ingest.schema import TABLES
-from retime.replay import kineto, load, run
+from retime.replay import load, run
 from retime.replay.policy import BadParam, Policy, Stage
+from retime.replay.traced import build as kineto
 
 US = 1_000
 

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from retime.replay import machines
+from retime.replay.calibration import machines
 from retime.replay.fabric import BadFabric, Fabric, figures, graph, preset, presets
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from retime.replay import kineto, models, run
+from retime.replay import models, run
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
+from retime.replay.traced import build as kineto
 
 
 class Rings:

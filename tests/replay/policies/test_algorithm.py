@@ -7,10 +7,12 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from retime.replay import calibrate, kineto, models, run
+from retime.replay import models, run
+from retime.replay.calibration import calibrate
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
+from retime.replay.traced import build as kineto
 
 ALPHA_NS, BANDWIDTH = 822.0, 450e9
 N = 8

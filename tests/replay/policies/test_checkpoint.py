@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest.errors import UsageError
 from retime.replay import run
-from retime.replay.checkpointing import best_interval, overhead
+from retime.replay.costs.checkpointing import best_interval, overhead
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
 

@@ -8,7 +8,7 @@ import struct
 import numpy as np
 import pytest
 from retime.ingest.errors import UsageError
-from retime.replay import compression
+from retime.replay.costs import compression
 from retime.replay.graph import Kind
 from retime.replay.policy import BadParam
 

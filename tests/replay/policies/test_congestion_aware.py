@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from retime.replay.costs.rerouting import best_ring, ring_edges, slowest, split, split_ns
 from retime.replay.fabric import load as load_fabric
 from retime.replay.fabric.description import Background
 from retime.replay.policy import BadParam
-from retime.replay.rerouting import best_ring, ring_edges, slowest, split, split_ns
 
 SIZE = 400_000_000
 

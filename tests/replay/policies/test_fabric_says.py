@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from retime.replay import fabric_says
 from retime.replay.fabric import load
 from retime.replay.fabric.description import LinkClass, Optical, Storage
 from retime.replay.policy import BadParam
+from retime.replay.retiming import fabric_says
 
 
 def on(job, **parts):

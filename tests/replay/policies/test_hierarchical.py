@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from retime.replay import kineto, models, run
+from retime.replay import models, run
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
+from retime.replay.traced import build as kineto
 
 MIB = 1 << 20
 SIZES = (MIB, 192 * MIB)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay import staging
+from retime.replay.costs import staging
 from retime.replay.policy import BadParam
 
 PCIE = staging.Host(25.6e9, 1.0, np.inf, np.inf, 0.0, 0.0)

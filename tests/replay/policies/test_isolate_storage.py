@@ -12,10 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest.schema import TABLES
 from retime.queries.loader import connect
-from retime.replay import calibrate, engine, kineto, run, storage
+from retime.replay import engine, run
+from retime.replay.calibration import calibrate
+from retime.replay.costs import storage
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
+from retime.replay.traced import build as kineto
 
 MS = 1_000_000
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay.launching import message_ns, overhead_ns, rate_share
+from retime.replay.costs.launching import message_ns, overhead_ns, rate_share
 from retime.replay.policy import BadParam
 
 SMALL = 10 << 10

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.ingest.errors import UsageError
-from retime.replay.circuits import Rotor, least_ns, rotated_ns, scheduled_ns
+from retime.replay.costs.circuits import Rotor, least_ns, rotated_ns, scheduled_ns
 
 EIGHT = Rotor(matchings=7, hold_ns=180e3, reconfigure_ns=20e3)
 TIMES = st.floats(0, 1e6)

@@ -9,10 +9,12 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from retime.replay import asynchronous, bucketed, engine, graph, kineto, run, steps
+from retime.replay import engine, graph, run, steps
 from retime.replay.graph import Kind
+from retime.replay.overlapped import asynchronous, bucketed
 from retime.replay.policies import overlap, resolve
 from retime.replay.policy import BadParam
+from retime.replay.traced import build as kineto
 
 from ..random_jobs import jobs
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest.errors import UsageError
-from retime.replay.resharding import Layout, messages, time_ns, volumes
+from retime.replay.costs.resharding import Layout, messages, time_ns, volumes
 
 LARGE = Layout(256, 128, 32, 64)
 

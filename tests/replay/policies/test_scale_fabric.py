@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from retime.ingest.errors import UsageError
-from retime.replay import domains, models
+from retime.replay import models
+from retime.replay.costs import domains
 from retime.replay.fabric import Fabric, LinkClass, Network, Nic, ScaleUp, named
 from retime.replay.fabric.cost import collective_time_ns
 from retime.replay.policy import BadParam

@@ -8,10 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.ingest.schema import TABLES
-from retime.replay import kernel_facts, kineto, run, sm_share
+from retime.replay import run
+from retime.replay.contention import sm_share
 from retime.replay.graph import Kind
+from retime.replay.overlapped import kernel_facts
 from retime.replay.policies import resolve, sm_budget
 from retime.replay.policy import BadParam
+from retime.replay.traced import build as kineto
 
 
 def gemms(tables, *, blocks, beside_us, held=24, size=512 << 20, category="gemm", n_sms=132,

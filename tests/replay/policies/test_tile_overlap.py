@@ -8,10 +8,11 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.ingest.schema import TABLES
-from retime.replay import kineto, run
+from retime.replay import run
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve, tile_overlap
 from retime.replay.policy import BadParam
+from retime.replay.traced import build as kineto
 
 LARGE, SMALL = 400_000_000, 1_000_000
 

@@ -10,10 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.ingest.schema import TABLES
-from retime.replay import kineto, run
+from retime.replay import run
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import ReplayJob
+from retime.replay.traced import build as kineto
 
 
 def table(name: str, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay import megakernels, moe_layers, run, transfers
+from retime.replay import run
 from retime.replay.graph import Kind
+from retime.replay.overlapped import megakernels, moe_layers
 from retime.replay.policies import megakernel
 from retime.replay.policy import BadParam
+from retime.replay.retiming import transfers
 
 TOKENS = 32_768
 EVEN = np.full((8, 8), TOKENS * 8 * 14_336 / 8)

@@ -1,0 +1,1 @@
+"""What runs beside slows down: collectives that share links, kernels that share SMs."""

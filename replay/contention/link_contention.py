@@ -1,0 +1,142 @@
+"""Collectives that are under way at once and share links: how much longer that makes each.
+
+A collective is one flow over all links that it crosses, which would use of each the share that it
+uses when alone, at no more than its own pace. Shares are max-min fair (`fabric.simulate`): the pace
+of those that meet at a full link falls until they fit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ..fabric import flows, simulate
+from ..graph import Kind, TaskGraph
+from .link_demand import LEAST, Demand
+
+UNIT_BYTES_PER_S = 1e9
+"""One byte a nanosecond: the pace of a collective that nobody slows, and the whole of a link."""
+
+DIGITS = 3
+"""Significant digits of a share of a link: collectives of one kind and size are one path."""
+
+MATCHED = 1e-4
+"""Works are fitted until the simulated times are the measured ones within this."""
+
+
+class Recorded(NamedTuple):
+    """The collectives of the unchanged replay that may contend; arrays [c] of those."""
+
+    demand: Demand
+    code: np.ndarray
+    """int64: their code in `TaskGraph.collective`."""
+    task: np.ndarray
+    """int64 [t]: their transfers, and `of` [t], the place of each one's collective."""
+    of: np.ndarray
+    took_ns: np.ndarray
+    """Sum of their transfers' measured times."""
+    size_bytes: np.ndarray
+    work_ns: np.ndarray
+    """What each would take alone, so that together they take what they did."""
+    factor: np.ndarray
+    """How much longer than alone they took."""
+
+
+def recorded(
+    graph: TaskGraph, demand: Demand, start: np.ndarray, end: np.ndarray
+) -> Recorded | None:
+    """What contention there was in the unchanged replay; None where nothing could contend."""
+    task = np.flatnonzero((graph.kind == Kind.TRANSFER) & (graph.collective >= 0))
+    code = graph.collective[task]
+    task = task[(demand.kind[code] >= 0) & (graph.bytes[task] > 0) & (end[task] > start[task])]
+    if not len(task):
+        return None
+    codes, of = np.unique(graph.collective[task], return_inverse=True)
+    took = np.bincount(of, graph.dur_ns[task].astype(np.float64))
+    size = np.zeros(len(codes))
+    np.maximum.at(size, of, graph.bytes[task].astype(np.float64))
+    first, last = _bounds(task, of, len(codes), start, end)
+    lasts = (last - first).astype(np.float64)
+    made = Recorded(demand, codes, task, of, took, size, lasts, np.ones(len(codes)))
+    share = _share(made, np.ones(len(codes)), np.ones(len(codes)))
+    work = lasts.copy()
+    ended = _times(made, share, first, work)
+    for _ in range(8):
+        off = lasts / ended
+        if np.abs(off - 1).max() < MATCHED:
+            break
+        work = work * off
+        ended = _times(made, share, first, work)
+    return made._replace(work_ns=work, factor=ended / work)
+
+
+def factors(
+    was: Recorded, graph: TaskGraph, policy_dur_ns: np.ndarray, start: np.ndarray
+) -> np.ndarray:
+    """How much longer than alone each takes when they start so, float64 [c].
+
+    `graph` has what a policy made of the bytes and, in `extra`, of their links' bandwidth;
+    `policy_dur_ns` the times that it gave the transfers.
+    """
+    n = len(was.code)
+    ratio = np.bincount(was.of, policy_dur_ns[was.task].astype(np.float64), n) / was.took_ns
+    size = np.zeros(n)
+    np.maximum.at(size, was.of, graph.bytes[was.task].astype(np.float64))
+    less = size / was.size_bytes
+    faster = graph.extra.get("bandwidth_ratio")
+    if faster is not None:
+        less = less / (np.bincount(was.of, faster[was.task]) / np.bincount(was.of))
+    first = np.full(n, np.iinfo(np.int64).max)
+    np.minimum.at(first, was.of, start[was.task])
+    work = was.work_ns * ratio
+    took = _times(was, _share(was, less, ratio), first, work)
+    return np.divide(took, work, out=np.ones(n), where=work > 0)
+
+
+def _bounds(task, of, n, start, end) -> tuple[np.ndarray, np.ndarray]:
+    first = np.full(n, np.iinfo(np.int64).max)
+    last = np.full(n, np.iinfo(np.int64).min)
+    np.minimum.at(first, of, start[task])
+    np.maximum.at(last, of, end[task])
+    return first, last
+
+
+def _share(was: Recorded, less: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """float64 [c]: what multiplies a kind's ns a byte to give the share of each link it uses.
+
+    Alone a collective uses its slowest link for all but its messages; with `less` bytes in `ratio`
+    of the time it uses less / ratio of that.
+    """
+    kind = was.demand.kind[was.code]
+    alone = was.size_bytes / was.demand.alone_ns(kind, was.size_bytes)
+    scaled = alone * np.divide(less, ratio, out=np.zeros_like(less), where=ratio > 0)
+    with np.errstate(divide="ignore"):
+        step = 10.0 ** (np.floor(np.log10(np.maximum(scaled, 1e-300))) - DIGITS + 1)
+    return np.rint(scaled / step) * step
+
+
+def _times(was: Recorded, share, first, work) -> np.ndarray:
+    """float64 [c]: how long collectives take that start at `first` with `work` to do."""
+    demand = was.demand
+    kind = demand.kind[was.code]
+    alike, path = np.unique(np.stack([kind, share]), axis=1, return_inverse=True)
+    kinds, scale = alike[0].astype(np.int64), alike[1]
+    count = demand.ptr[kinds + 1] - demand.ptr[kinds]
+    entry = np.repeat(demand.ptr[kinds] - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
+    entry += np.arange(count.sum())
+    coef = np.minimum(1.0, demand.ns_per_byte[entry] * np.repeat(scale, count))
+    keep = coef >= LEAST
+    ptr = np.concatenate([[0], np.cumsum(np.bincount(np.repeat(np.arange(len(kinds)), count)[keep],
+                                                     minlength=len(kinds)))])  # fmt: skip
+    done = simulate.simulate(
+        flows.links(np.full(demand.n_links, UNIT_BYTES_PER_S)),
+        flows.paths(ptr, demand.link[entry[keep]], coef[keep]),
+        simulate.flows(
+            path.reshape(-1),
+            work,
+            release_ns=(first - first.min()).astype(np.float64),
+            rate_cap=UNIT_BYTES_PER_S,
+        ),
+    )
+    return done.end_ns - done.start_ns

@@ -1,0 +1,1 @@
+"""What a replay tells of a job itself: critical path, slack, stragglers, scores."""

@@ -1,0 +1,185 @@
+"""The critical path of each step, and what it is made of: what a faithful replay rests on.
+
+From the end of a step back to its beginning, always to the predecessor that ended last. The path
+covers the whole step, so what each kind of time has of it are shares of the step. Measured gaps
+that no recorded dependency explains make any graph replay its own measurement; their share says
+how much of the step the replay takes over without knowing why.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import pyarrow as pa
+
+from ...ingest.schema import CRITICAL_PATH
+from ..graph import NULL, Kind, TaskGraph
+from ..traced.host import GAP
+
+CLASSES = ("work", "host", "transfer", "unexplained")
+WORK, HOST, TRANSFER, UNEXPLAINED = range(4)
+
+
+class CriticalPath(NamedTuple):
+    """Shares of the steps' critical paths, from 0 to 1; they add up to 1 (0 without a path)."""
+
+    work_share: float
+    """Measured work: kernels, copies, named host operations."""
+    host_share: float
+    """Host time between calls."""
+    transfer_share: float
+    """Communication, from the moment the last participant had arrived."""
+    unexplained_share: float
+    """Gaps behind the last predecessor, kept as measured."""
+
+
+class Pieces(NamedTuple):
+    """Pieces of critical paths, int64 [p] each: steps in the order given, each first to last."""
+
+    step: np.ndarray
+    task: np.ndarray
+    """Whose time it is; of an unexplained piece the task that it comes before."""
+    kind: np.ndarray
+    """Place in `CLASSES`."""
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+def critical_path(
+    graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarray
+) -> CriticalPath:
+    """What the critical paths of these steps are made of in a replay (start, end int64 [n], ns).
+
+    See `pieces`.
+    """
+    found = pieces(graph, start, end, steps)
+    total = np.bincount(found.kind, found.end_ns - found.start_ns, len(CLASSES))
+    return CriticalPath(*(total / max(int(total.sum()), 1)).tolist())
+
+
+def pieces(graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarray) -> Pieces:
+    """The critical paths of these steps in a replay (start, end int64 [n], ns), piece by piece.
+
+    A traced job's step is that of the rank on which it ends last, between its marks; a recorded
+    job's lasts from its first start to its last end. Pieces of a step follow each other without
+    a gap and add up to it; none has no length. Time before a task without predecessors counts as
+    unexplained.
+    """
+    classes = _classes(graph)
+    walked = []
+    for step, (task, since) in zip(steps, _windows(graph, start, end, steps), strict=True):
+        arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, classes, task, since
+        found = np.empty((_walk(*arrays, np.empty((0, 4), np.int64)), 5), np.int64)
+        _walk(*arrays, found[:, 1:])
+        found[:, 0] = step
+        walked.append(found[::-1])
+    return Pieces(*np.concatenate([np.empty((0, 5), np.int64), *walked]).T)
+
+
+def rows(
+    graph: TaskGraph,
+    start: np.ndarray,
+    end: np.ndarray,
+    steps: np.ndarray,
+    collective_id: np.ndarray,
+) -> pa.RecordBatch:
+    """The table `critical_path`: `pieces`, and what the task of each is.
+
+    `collective_id` int64 [n] is that of `collectives` for each task, negative for none.
+    """
+    found = pieces(graph, start, end, steps)
+    _, first, index = np.unique(found.step, return_index=True, return_inverse=True)
+    event = graph.extra.get("event_id", np.full(graph.n, -1))
+    kinds = np.array([k.name.lower() for k in Kind], object)
+    names = np.array([*graph.op_names, None], object)
+    task = found.task
+    return CRITICAL_PATH.batch(
+        {
+            "step": found.step,
+            "position": np.arange(len(task)) - first[index.reshape(-1)],
+            "rank": _known(graph.rank[task]),
+            "class": np.array(CLASSES, object)[found.kind],
+            "kind": kinds[graph.kind[task]],
+            "name": names[graph.op[task]],
+            "event_id": _known(event[task]),
+            "collective_id": _known(collective_id[task]),
+            "start_ns": found.start_ns,
+            "end_ns": found.end_ns,
+            "dur_ns": found.end_ns - found.start_ns,
+        }
+    )
+
+
+def _known(values: np.ndarray) -> pa.Array:
+    return pa.array(values, mask=values < 0)
+
+
+def _classes(graph: TaskGraph) -> np.ndarray:
+    """int8 [n]: what the duration of each task counts as."""
+    out = np.full(graph.n, WORK, np.int8)
+    out[np.isin(graph.kind, (Kind.TRANSFER, Kind.OTHER))] = TRANSFER
+    out[(graph.kind == Kind.HOST) & graph.ops(GAP)] = HOST
+    return out
+
+
+def _windows(
+    graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarray
+) -> list[tuple[int, int]]:
+    """For each step the task at its end, and the moment it begins."""
+    out = []
+    if "begins" not in graph.extra:
+        for step in steps:
+            inside = np.flatnonzero(graph.step == step)
+            out.append((int(inside[np.argmax(end[inside])]), int(start[inside].min())))
+        return out
+    begins, ends = graph.extra["begins"], graph.extra["ends"]
+    opens, closes = np.flatnonzero(begins != NULL), np.flatnonzero(ends != NULL)
+    for step in steps:
+        of = closes[ends[closes] == step]
+        last = int(of[np.argmax(start[of])])
+        first = opens[(begins[opens] == step) & (graph.rank[opens] == graph.rank[last])]
+        out.append((last, int(start[first].min())))
+    return out
+
+
+@numba.njit(cache=True)
+def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
+    if since >= until:
+        return n
+    if len(out):
+        out[n, 0] = task
+        out[n, 1] = kind
+        out[n, 2] = since
+        out[n, 3] = until
+    return n + 1
+
+
+@numba.njit(cache=True)
+def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma: no cover
+    """Pieces, last to first, as rows (task, class, start, end) of `out`; how many there are.
+
+    With an `out` of no rows they are only counted.
+    """
+    n = 0
+    i, now = task, end[task]
+    while now > since:
+        began = max(start[i], since)
+        n = _put(out, n, i, classes[i], began, now)
+        now = began
+        if now <= since:
+            break
+        a, b = pred_ptr[i], pred_ptr[i + 1]
+        if a == b:
+            # Nothing led to it: the rest of the step is not explained either.
+            n = _put(out, n, i, UNEXPLAINED, since, now)
+            break
+        ready = max(now - gap[i], since)
+        n = _put(out, n, i, UNEXPLAINED, ready, now)
+        now = ready
+        i = pred[a]
+        for e in range(a + 1, b):
+            if end[pred[e]] > end[i]:
+                i = pred[e]
+    return n

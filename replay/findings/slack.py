@@ -1,0 +1,103 @@
+"""How much later each task could end before a step of the job ends later."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...ingest.schema import SLACK
+from ..graph import NULL, Kind, TaskGraph
+
+UNBOUNDED = np.iinfo(np.int64).max
+"""Slack of a task that no step's end waits for."""
+
+SHOWN = (Kind.COMPUTE, Kind.COPY, Kind.HOST, Kind.ARRIVE, Kind.TRANSFER)
+"""Kinds of tasks that are somebody's: joins are all ranks', the rest (marks) take no time."""
+
+
+def slack(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """int64 [n], ns: how much later each task could end in a replay, all else as it is.
+
+    No step then ends later: a step of a traced job ends at the last of the marks that end it on
+    a rank, one of a recorded job with its last task. Never negative, 0 on the critical paths,
+    `UNBOUNDED` where nothing that a step's end waits for comes after. The latest end of a task is
+    the least, over those that wait for it, of their latest end less their duration and gap: one
+    pass from the last task to the first.
+    """
+    latest = _ends(graph, start, end)
+    _backward(graph.gap_ns, graph.dur_ns, graph.pred_ptr, graph.pred, UNBOUNDED, latest)
+    return np.where(latest == UNBOUNDED, UNBOUNDED, latest - end)
+
+
+def _ends(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """int64 [n]: the end of its step for each task that may end one, `UNBOUNDED` for others."""
+    latest = np.full(graph.n, UNBOUNDED, np.int64)
+    if "ends" in graph.extra:
+        last = np.flatnonzero(graph.extra["ends"] != NULL)
+        step, moment = graph.extra["ends"][last], start[last]
+    else:
+        last = np.flatnonzero(graph.step >= 0)
+        step, moment = graph.step[last], end[last]
+    if len(last):
+        _, index = np.unique(step, return_inverse=True)
+        index = index.reshape(-1)
+        over = np.full(int(index.max()) + 1, np.iinfo(np.int64).min)
+        np.maximum.at(over, index, moment)
+        latest[last] = over[index]
+    return latest
+
+
+@numba.njit(cache=True)
+def _backward(gap, dur, pred_ptr, pred, unbounded, latest):  # pragma: no cover - compiled
+    for i in range(len(dur) - 1, -1, -1):
+        if latest[i] == unbounded:
+            continue
+        by = latest[i] - dur[i] - gap[i]
+        for e in range(pred_ptr[i], pred_ptr[i + 1]):
+            latest[pred[e]] = min(latest[pred[e]], by)
+
+
+def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray) -> pa.RecordBatch:
+    """The table `slack`: the tasks of one name on a rank in a step together.
+
+    `step` int64 [n] is each task's, negative for none; tasks without one, and those that no
+    step's end waits for, are left out.
+    """
+    later = slack(graph, start, end)
+    kept = np.flatnonzero((later != UNBOUNDED) & (step >= 0) & np.isin(graph.kind, SHOWN))
+    event = graph.extra.get("event_id", np.full(graph.n, -1))
+    tasks = pl.DataFrame(
+        {
+            "step": step[kept],
+            "rank": graph.rank[kept],
+            "kind": graph.kind[kept],
+            "op": graph.op[kept],
+            "dur_ns": graph.dur_ns[kept],
+            "slack_ns": later[kept],
+            "event_id": event[kept],
+        }
+    )
+    by_name = (
+        tasks.group_by("step", "rank", "kind", "op")
+        .agg(
+            pl.len().cast(pl.Int64).alias("tasks"),
+            pl.col("dur_ns").sum(),
+            pl.col("slack_ns").min(),
+            pl.col("slack_ns").median().floor().cast(pl.Int64).alias("median_slack_ns"),
+            (pl.col("slack_ns") == 0).sum().cast(pl.Int64).alias("critical"),
+            pl.col("event_id").get(pl.col("slack_ns").arg_min()),
+        )
+        .sort("step", "rank", "slack_ns", "kind", "op")
+    )
+    out = {name: by_name[name].to_numpy() for name in by_name.columns}
+    kind, op, event_id = out.pop("kind"), out.pop("op"), out.pop("event_id")
+    return SLACK.batch(
+        {
+            **out,
+            "kind": np.array([k.name.lower() for k in Kind], object)[kind],
+            "name": np.array([*graph.op_names, None], object)[op],
+            "event_id": pa.array(event_id, mask=event_id < 0),
+        }
+    )

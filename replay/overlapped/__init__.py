@@ -1,0 +1,1 @@
+"""Communication under computation: buckets, tiles, fused kernels, and the tasks they change."""

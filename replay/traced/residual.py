@@ -1,0 +1,58 @@
+"""Gaps and spans that make the replay of an unchanged graph follow the measurement."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from ..graph import NULL, TaskGraph
+
+PIN_START, PIN_END = 0, 1
+"""What a task keeps of its measurement: duration and start, or its end (the span is what is
+left between the last predecessor and that end: a host segment, a transfer)."""
+
+
+def fill(graph: TaskGraph, pin: np.ndarray) -> tuple[TaskGraph, np.ndarray]:
+    """The graph with gaps and spans filled in, and how much later than measured each task ends.
+
+    `pin` int8 [n] says for each task with a measurement what is kept. A gap is never negative: a
+    task whose predecessors (as replayed) end after it started is forced later, and what follows
+    it is given a smaller gap, so that an error of the clocks does not add up along a chain.
+    Returns `late_ns` int64 [n], 0 where a task ends when it did.
+    """
+    gap = np.zeros(graph.n, np.int64)
+    dur = graph.dur_ns.copy()
+    late = np.zeros(graph.n, np.int64)
+    _fill(
+        pin,
+        graph.start_ns,
+        graph.end_ns,
+        graph.pred_ptr,
+        graph.pred,
+        graph.release_ns,
+        gap,
+        dur,
+        late,
+        int(NULL),
+    )
+    return graph.with_(gap_ns=gap, dur_ns=dur), late
+
+
+@numba.njit(cache=True)
+def _fill(pin, start, end, pred_ptr, pred, release, gap, dur, late, null):  # pragma: no cover
+    n = len(dur)
+    ends = np.empty(n, np.int64)
+    for i in range(n):
+        a, b = pred_ptr[i], pred_ptr[i + 1]
+        ready = release[i] if a == b else ends[pred[a]]
+        for e in range(a + 1, b):
+            ready = max(ready, ends[pred[e]])
+        if start[i] == null:
+            ends[i] = ready + dur[i]
+            continue
+        if pin[i] == 1:
+            dur[i] = max(0, end[i] - ready)
+        else:
+            gap[i] = max(0, start[i] - ready)
+        ends[i] = ready + gap[i] + dur[i]
+        late[i] = max(0, ends[i] - end[i])
