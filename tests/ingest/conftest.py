@@ -15,8 +15,10 @@ def traces(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE))
     import standins
 
-    standins.use_fake_format(monkeypatch.setitem, monkeypatch.delitem)
-    return standins.write_trace
+    known = dict(standins.detect.FORMATS)
+    standins.use_fake_format(monkeypatch.setitem)
+    yield standins.write_trace
+    standins.known_are(known)
 
 
 @pytest.fixture

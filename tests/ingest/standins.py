@@ -14,14 +14,18 @@ def resolve(collectives, ranks, comms, steps):
     )
 
 
-def use_fake_format(set_item=dict.__setitem__, del_item=dict.__delitem__):
+def use_fake_format(set_item=dict.__setitem__):
     """Makes `fake_trace` the only known format and takes matching out."""
-    for name in list(detect.FORMATS):
-        del_item(detect.FORMATS, name)
-    set_item(detect.FORMATS, "fake", detect.Format("fake_trace", "made up for tests", "timeline"))
+    known_are({"fake": detect.Format("fake_trace", "made up for tests", "timeline")})
     module = types.ModuleType("retime.ingest.matching.resolution")
     module.resolve, module.Resolved = resolve, None
     set_item(sys.modules, "retime.ingest.matching.resolution", module)
+
+
+def known_are(formats):
+    """Makes these the known formats, in their order: the first that claims a file has it."""
+    detect.FORMATS.clear()
+    detect.FORMATS.update(formats)
 
 
 def write_trace(path, rank, **said):
