@@ -95,6 +95,7 @@ def test_a_path_without_input_does_not_keep_the_others_out(tmp_path, take, bad, 
 @pytest.mark.parametrize(
     ("damage", "says"),
     [(gzip.compress(b"")[:10] + b"\xff" * 20, "damaged"), (gzip.compress(b"x")[:10], "cut")],
+    ids=["damaged", "cut"],  # the bytes hold the time at which they were made
 )
 def test_gzip_that_gives_nothing_is_not_called_empty(tmp_path, capfd, damage, says):
     path = write(tmp_path / "a.json.gz", damage)
