@@ -11,6 +11,7 @@ import numba
 import numpy as np
 
 from ..ingest.errors import UnusableInput
+from .codes import distinct
 
 if TYPE_CHECKING:
     import polars as pl
@@ -102,9 +103,9 @@ class TaskGraph:
     def steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Steps (sorted, int64 [s], none below 0), and the place of each task's own (-1: none)."""
         known = self.step >= 0
-        steps, place = np.unique(self.step[known], return_inverse=True)
+        steps, place = distinct(self.step[known])
         index = np.full(self.n, -1, np.int64)
-        index[known] = place.reshape(-1)
+        index[known] = place
         return steps, index
 
     def with_(self, **arrays) -> TaskGraph:
@@ -113,6 +114,12 @@ class TaskGraph:
         if "step" not in arrays and "steps" in self.__dict__:
             made.__dict__["steps"] = self.__dict__["steps"]
         return made
+
+    def is_(self, *kinds: Kind) -> np.ndarray:
+        """bool [n]: tasks of one of `kinds`."""
+        chosen = np.zeros(max(Kind) + 1, bool)
+        chosen[list(kinds)] = True
+        return chosen[self.kind]
 
     def ops(self, *names: str) -> np.ndarray:
         """bool [n]: tasks whose op is one of `names`."""
@@ -174,28 +181,20 @@ def build(
         raise ValueError("an edge names a task that is not there")
     key = cols["start_ns"] if order_ns is None else np.asarray(order_ns, np.int64)
     priority = np.empty(n, np.int64)
-    priority[np.lexsort((np.arange(n), key))] = np.arange(n)
+    priority[np.argsort(key, kind="stable")] = np.arange(n)
 
-    succ_order = np.lexsort((dst, src))
-    src, dst = src[succ_order], dst[succ_order]
-    if len(src):
-        keep = np.ones(len(src), bool)
-        keep[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
-        src, dst = src[keep], dst[keep]
-    succ_ptr = np.searchsorted(src, np.arange(n + 1)).astype(np.int64)
-    order = topological_order(succ_ptr, dst, priority)
+    succ_ptr, succ = _lists(n, src, dst)
+    order = topological_order(succ_ptr, succ, priority)
     if len(order) < n:
-        tasks = _a_cycle(n, src, dst, order)
+        tasks = _a_cycle(n, np.repeat(np.arange(n), np.diff(succ_ptr)), succ, order)
         raise GraphCycle(tasks, [_label(cols, op_names, t) for t in tasks])
 
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
-    new_src, new_dst = place[src], place[dst]
-    by_dst = np.lexsort((new_src, new_dst))
-    new_dst = new_dst[by_dst]
+    pred_ptr, pred = _lists(n, place[dst], place[src])
     graph = TaskGraph(
-        pred_ptr=np.searchsorted(new_dst, np.arange(n + 1)).astype(np.int64),
-        pred=new_src[by_dst],
+        pred_ptr=pred_ptr,
+        pred=pred,
         op_names=tuple(op_names),
         comm_names=tuple(comm_names),
         extra={k: np.asarray(v)[order] for k, v in (extra or {}).items()},
@@ -211,6 +210,41 @@ def topological_order(succ_ptr: np.ndarray, succ: np.ndarray, priority: np.ndarr
     permutation of 0..n-1. Returns int64 [k]; k < n where a cycle keeps tasks from being placed.
     """
     return _kahn(succ_ptr, succ, priority)
+
+
+@numba.njit(cache=True)
+def _lists(n, of, other):  # pragma: no cover - compiled
+    """Edges in CSR form by `of`: where each task's begin (int64 [n + 1]), and their `other` ends,
+    sorted, each once (int64)."""
+    first = np.zeros(n + 1, np.int64)
+    for t in of:
+        first[t + 1] += 1
+    for t in range(n):
+        first[t + 1] += first[t]
+    at = first[:-1].copy()
+    ends = np.empty(len(of), np.int64)
+    for e in range(len(of)):
+        ends[at[of[e]]] = other[e]
+        at[of[e]] += 1
+    kept = 0
+    for t in range(n):
+        a, b = first[t], first[t + 1]
+        first[t] = kept
+        if b - a > 16:
+            ends[a:b].sort()
+        else:
+            for i in range(a + 1, b):
+                value, j = ends[i], i
+                while j > a and ends[j - 1] > value:
+                    ends[j] = ends[j - 1]
+                    j -= 1
+                ends[j] = value
+        for i in range(a, b):
+            if i == a or ends[i] != ends[kept - 1]:
+                ends[kept] = ends[i]
+                kept += 1
+    first[n] = kept
+    return first, ends[:kept].copy()
 
 
 @numba.njit(cache=True)

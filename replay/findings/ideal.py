@@ -6,8 +6,10 @@ transfers. Launch delays, which the study leaves out, go to their median here.
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
+from ..codes import distinct
 from ..graph import Kind, TaskGraph
 
 WORK = (Kind.COMPUTE, Kind.COPY, Kind.HOST)
@@ -19,28 +21,26 @@ def likeness(graph: TaskGraph) -> np.ndarray:
     `graph.extra["like"]` where the source of the graph knows better (a position in the step);
     else the same kind, op and size.
     """
+    kind = graph.kind.astype(np.int64)
     like = graph.extra.get("like")
-    code = graph.kind.astype(np.int64)
-    for column in (graph.op, graph.bytes) if like is None else (like,):
-        # Codes of codes: at most n of each, so that their product fits.
-        found = _ranked(column)
-        code = _ranked(code * (int(found.max(initial=0)) + 1) + found)
-    return code
-
-
-def _ranked(values: np.ndarray) -> np.ndarray:
-    """int64 [n]: 0, 1, ... by value, equal ones alike."""
-    return np.unique(values, return_inverse=True)[1].reshape(-1)
+    if like is None:
+        kind = kind * (len(graph.op_names) + 1) + graph.op + 1
+        like = graph.bytes
+    # Codes, not sizes: so that the product fits.
+    found, code = distinct(like)
+    return distinct(kind * len(found) + code)[1]
 
 
 def durations_ns(graph: TaskGraph) -> np.ndarray:
     """int64 [n]: ideal duration of computations and transfers; the rest keep theirs."""
     code = likeness(graph)
-    work, moved = np.isin(graph.kind, WORK), graph.kind == Kind.TRANSFER
-    out = graph.dur_ns.copy()
-    out[work] = _mean_of_like(code[work], graph.dur_ns[work])
-    out[moved] = median_of_like(code[moved], graph.dur_ns[moved])
-    return out
+    work, moved = graph.is_(*WORK), graph.is_(Kind.TRANSFER)
+    n = np.bincount(code, work)
+    mean = np.rint(np.bincount(code, np.where(work, graph.dur_ns, 0)) / np.maximum(n, 1))
+    median = _medians(code, graph.dur_ns, moved, len(n))
+    # Tasks of two kinds never share a code.
+    usual = np.where(n > 0, mean.astype(np.int64), median)
+    return np.where(work | moved, usual[code], graph.dur_ns)
 
 
 def gaps_ns(graph: TaskGraph) -> np.ndarray:
@@ -48,23 +48,36 @@ def gaps_ns(graph: TaskGraph) -> np.ndarray:
     return median_of_like(likeness(graph), graph.gap_ns)
 
 
-def _mean_of_like(code: np.ndarray, values: np.ndarray) -> np.ndarray:
-    if not len(code):
-        return values
-    n = np.bincount(code)
-    return np.rint(np.bincount(code, values) / np.maximum(n, 1)).astype(np.int64)[code]
-
-
 def median_of_like(code: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """int64 [n]: the median of the values of each row's group (halves of a ns are dropped)."""
+    """int64 [n]: the median of the values of each row's group (halves of a ns are dropped).
+
+    `code` is the group of each row, 0 or more.
+    """
     if not len(code):
         return values
-    order = np.lexsort((values, code))
-    n = np.bincount(code)
-    first = np.cumsum(n) - n
-    ordered = values[order]
-    low, high = first + (n - 1) // 2, first + n // 2
-    there = n > 0
-    median = np.zeros(len(n), np.int64)
-    median[there] = (ordered[low[there]] + ordered[high[there]]) // 2
-    return median[code]
+    code, values = (np.ascontiguousarray(x, np.int64) for x in (code, values))
+    return _medians(code, values, np.ones(len(code), bool), int(code.max()) + 1)[code]
+
+
+@numba.njit(cache=True, nogil=True)
+def _medians(code, values, counts, groups):  # pragma: no cover - compiled
+    """int64 [groups]: the median of the rows that count, 0 where none does."""
+    first = np.zeros(groups + 1, np.int64)
+    for i in range(len(code)):
+        first[code[i] + 1] += counts[i]
+    for g in range(groups):
+        first[g + 1] += first[g]
+    at = first[:-1].copy()
+    grouped = np.empty(first[groups], np.int64)
+    for i in range(len(values)):
+        if counts[i]:
+            grouped[at[code[i]]] = values[i]
+            at[code[i]] += 1
+    out = np.zeros(groups, np.int64)
+    for g in range(groups):
+        n = first[g + 1] - first[g]
+        if n:
+            part = np.partition(grouped[first[g] : first[g + 1]], n // 2)
+            high = part[n // 2]
+            out[g] = high if n % 2 else (part[: n // 2].max() + high) // 2
+    return out

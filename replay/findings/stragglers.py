@@ -10,22 +10,21 @@ one (only the last stage), are made ideal.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from math import ceil
 from typing import Any
 
 import numpy as np
 
 from ...ingest.errors import UnusableInput
-from .. import engine, load, recorded, steps
+from .. import lanes, load, recorded, steps
+from ..codes import distinct
 from ..graph import Kind, TaskGraph
 from . import ideal
 
 SLOWEST_SHARE = 0.03
 MAX_OPS = 32
-CELLS = 1 << 24
-"""Tasks times what-ifs that are replayed at once: bounds memory, not the result."""
 
 
 @dataclass(frozen=True)
@@ -84,38 +83,36 @@ def analyse(graph: TaskGraph) -> Stragglers:
     best = ideal.durations_ns(graph)
     if not (graph.step >= 0).any():
         raise ValueError("the graph has no steps to compare")
-    numbers, spans = _spans(graph, np.stack([graph.dur_ns, best]))
-    _, measured = steps.measured(graph)
-    own, perfect = spans.mean(axis=1).tolist()
+    op, op_names = _operations(graph, best)
+    ranks, rank = _groups(graph.rank)
+    stages, stage = _groups(graph.extra.get("stage"))
+    dp_ranks, dp = _groups(graph.extra.get("dp_rank"))
+    all_own, none = (np.zeros(graph.n, np.int8), 0), (np.zeros(graph.n, np.int8), 1)
+    groupings = ((op, len(op_names)), (stage, len(stages)), (dp, len(dp_ranks)), (rank, len(ranks)))
+    groups = [(group, i) for group, count in groupings for i in range(count)]
+    spans = lanes.step_times(graph, best, [all_own, none, *groups])
+    numbers, measured = steps.measured(graph)
+    own, perfect, *each = spans.mean(axis=1).tolist()
     if not perfect > 0:
         raise UnusableInput("the ideal step takes no time: the recorded durations are all 0")
     measured_ns = float(measured.mean())
+    slowdowns = iter([t / perfect for t in each])
+    by_op, by_stage, by_dp, by_rank = ([*islice(slowdowns, count)] for _, count in groupings)
 
-    def slowdowns(masks: Sequence[np.ndarray]) -> list[float]:
-        return [t / perfect for t in _means(graph, best, masks)]
-
-    op, op_names = _operations(graph, best)
-    ranks = np.unique(graph.rank[graph.rank >= 0])
-    first = np.array([int(np.argmax(graph.rank == r)) for r in ranks])
-    stage, stages = _groups(graph, "stage")
-    dp, dp_ranks = _groups(graph, "dp_rank")
-    by_op = slowdowns([op == i for i in range(len(op_names))])
-    by_stage = slowdowns([stage == s for s in stages])
-    by_dp = slowdowns([dp == d for d in dp_ranks])
-    by_rank = slowdowns([graph.rank == r for r in ranks])
-    if len(stages) and len(dp_ranks):
-        of_stage = dict(zip(stages, by_stage, strict=True))
-        of_dp = dict(zip(dp_ranks, by_dp, strict=True))
-        score = [min(of_dp[dp[i]], of_stage[stage[i]]) for i in first]
-    else:
-        score = by_rank
+    first = _first(rank, len(ranks))
+    stage_of = stage[first] if len(stages) else np.full(len(ranks), -1)
+    dp_of = dp[first] if len(dp_ranks) else np.full(len(ranks), -1)
+    score = [
+        min(by_dp[d], by_stage[s]) if min(d, s) >= 0 else alone
+        for s, d, alone in zip(stage_of, dp_of, by_rank, strict=True)
+    ]
     slowest = [int(i) for i in np.argsort(-np.array(score), kind="stable")]
     slowest = slowest[: max(1, ceil(SLOWEST_SHARE * len(ranks)))]
     # Groups made ideal while the rest keep their own durations.
-    rest = [~np.isin(graph.rank, ranks[slowest])]
+    rest = [(np.isin(rank, slowest), False)]
     if len(stages) > 1:
-        rest.append(stage != stages[-1])
-    without = _means(graph, best, rest)
+        rest.append((stage == len(stages) - 1, False))
+    without = lanes.step_times(graph, best, rest).mean(axis=1).tolist()
     over = own - perfect
     return Stragglers(
         slowdown=own / perfect,
@@ -130,8 +127,8 @@ def analyse(graph: TaskGraph) -> Stragglers:
         by_rank=_rows(
             {
                 "rank": ranks,
-                "stage": stage[first] if len(stages) else [None] * len(ranks),
-                "dp_rank": dp[first] if len(dp_ranks) else [None] * len(ranks),
+                "stage": [int(stages[s]) if s >= 0 else None for s in stage_of],
+                "dp_rank": [int(dp_ranks[d]) if d >= 0 else None for d in dp_of],
                 "slowdown": by_rank,
                 "score": score,
             }
@@ -150,36 +147,19 @@ def analyse(graph: TaskGraph) -> Stragglers:
     )
 
 
-def _spans(graph: TaskGraph, durations_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Steps, and how long each took in each what-if, float64 [k, s]."""
-    starts, ends = engine.replay_many(graph, durations_ns)
-    timed = [steps.step_times(graph, *both) for both in zip(starts, ends, strict=True)]
-    return timed[0][0], np.stack([took for _, took in timed])
-
-
-def _means(graph: TaskGraph, best: np.ndarray, own: Sequence[np.ndarray]) -> list[float]:
-    """Mean step of a what-if for each mask: own durations where it holds, else the ideal."""
-    at_once = max(1, CELLS // max(graph.n, 1))
-    means: list[float] = []
-    for k in range(0, len(own), at_once):
-        durations = [np.where(mask, graph.dur_ns, best) for mask in own[k : k + at_once]]
-        _, spans = _spans(graph, np.stack(durations))
-        means += spans.mean(axis=1).tolist()
-    return means
-
-
 def _operations(graph: TaskGraph, best: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Code of each task's operation (-1: none) and the codes' names."""
     names = [n.removesuffix("send").removesuffix("recv") for n in graph.op_names]
     named = zip(names, graph.op_names, strict=True)
     names = [short + "pp-comm" if short.endswith("-") else full for short, full in named]
     kept = sorted(set(names))
-    code = np.array([kept.index(n) for n in names] + [-1])[graph.op]
-    used = (code >= 0) & np.isin(graph.kind, [*ideal.WORK, Kind.TRANSFER])
-    code = np.where(used, code, -1)
-    off = np.bincount(code[used], np.abs(graph.dur_ns - best)[used], len(kept))
+    # A place more, at the end, for the tasks of none.
+    code = np.array([kept.index(n) for n in names] + [len(kept)])[graph.op]
+    code[~graph.is_(*ideal.WORK, Kind.TRANSFER)] = len(kept)
+    off = np.bincount(code, np.abs(graph.dur_ns - best), len(kept) + 1)[:-1]
+    used = np.bincount(code, minlength=len(kept) + 1)[:-1] > 0
     ranked = np.argsort(-off, kind="stable")
-    ranked = ranked[np.isin(ranked, code)]
+    ranked = ranked[used[ranked]]
     top = ranked[:MAX_OPS]
     place = np.full(len(kept) + 1, -1)
     place[ranked] = len(top)
@@ -188,11 +168,21 @@ def _operations(graph: TaskGraph, best: np.ndarray) -> tuple[np.ndarray, list[st
     return place[code], out
 
 
-def _groups(graph: TaskGraph, name: str) -> tuple[np.ndarray, np.ndarray]:
-    column = graph.extra.get(name)
+def _groups(column: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The values of a column from 0 on, sorted, and each task's place among them (-1: none)."""
     if column is None:
-        column = np.full(graph.n, -1)
-    return column, np.unique(column[column >= 0])
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    values, place = distinct(column)
+    none = int(np.searchsorted(values, 0))
+    return values[none:], np.maximum(place - none, -1)
+
+
+def _first(place: np.ndarray, count: int) -> np.ndarray:
+    """The first task of each of `count` groups, int64."""
+    known = np.flatnonzero(place >= 0)[::-1]
+    first = np.zeros(count, np.int64)
+    first[place[known]] = known
+    return first
 
 
 def _rows(columns: dict[str, Any], *, worst_first: bool = False) -> list[dict[str, Any]]:

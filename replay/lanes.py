@@ -1,0 +1,115 @@
+"""What-ifs that differ by groups of tasks, eight at once: one walk of the graph serves them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+from . import steps, sweep
+from .graph import TaskGraph
+
+LANES = 8
+"""What-ifs of a walk: their ends lie side by side in memory, so that the processor takes several
+with one instruction, and each edge is read once for all of them."""
+
+
+def step_times(
+    graph: TaskGraph, other_ns: np.ndarray, what_ifs: Sequence[tuple[np.ndarray, int]]
+) -> np.ndarray:
+    """Steps' times, float64 [k, s] in ns, where some tasks keep their durations and others do not.
+
+    A what-if is the group of each task (integers, [n]) and the one group that keeps the graph's
+    durations while the rest take `other_ns` (int64 [n]). Gaps are the graph's. Times are those of
+    `steps.step_times`, in its order of steps. On all cores.
+    """
+    own, other = (np.ascontiguousarray(x, np.int64) for x in (graph.dur_ns, other_ns))
+    gap, edges = graph.gap_ns, (graph.pred_ptr, graph.pred, graph.release_ns)
+    numbers, index = graph.steps
+    marks = "begins" in graph.extra
+    # Ends are kept until no later task needs them: few tasks on, so that they stay in the cache.
+    # A mark's are read once all is walked, wherever it is.
+    kept = 1 << (graph.n if marks else _reach(graph.pred_ptr, graph.pred)).bit_length()
+    walks = range(0, len(what_ifs), LANES)
+    workers = min(sweep.cores(), len(walks))
+
+    def walked(worker: int) -> list[np.ndarray]:
+        # Written anew by each walk: fresh memory costs as much as the walk itself.
+        end, keeps = np.empty((kept, LANES), np.int64), np.empty(graph.n, np.uint8)
+        times = []
+        for first in walks[worker::workers]:
+            some = what_ifs[first : first + LANES]
+            keeps[:] = 0
+            for k, (group, own_group) in enumerate(some):
+                keeps |= (group == own_group).view(np.uint8) << np.uint8(k)
+            spans = _walk(gap, own, other, keeps, *edges, index, len(numbers), end)
+            if marks:
+                spans = [
+                    _marked(graph, end[: graph.n, k], keeps >> k & 1, other)
+                    for k in range(len(some))
+                ]
+            times.append(np.asarray(spans[: len(some)], np.float64))
+        return times
+
+    by_worker = sweep.over(walked, range(workers), tasks=graph.n)
+    return np.concatenate([by_worker[w % workers][w // workers] for w in range(len(walks))])
+
+
+def _marked(graph: TaskGraph, ends: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """`steps.step_times` of a traced job's what-if, whose steps lie between marks."""
+    ends = np.ascontiguousarray(ends)
+    return steps.step_times(graph, ends - np.where(own == 1, graph.dur_ns, other), ends)[1]
+
+
+@numba.njit(cache=True, nogil=True)
+def _reach(pred_ptr, pred):  # pragma: no cover - compiled
+    """How many places before a task its farthest predecessor is."""
+    reach = 0
+    for i in range(len(pred_ptr) - 1):
+        for e in range(pred_ptr[i], pred_ptr[i + 1]):
+            reach = max(reach, i - pred[e])
+    return reach
+
+
+@numba.njit(cache=True, nogil=True)
+def _walk(
+    gap, own, other, keeps, pred_ptr, pred, release, index, n_steps, end
+):  # pragma: no cover - compiled
+    """Last end less first start of each step, int64 [LANES, steps].
+
+    Lane k takes a task's own time where bit k of `keeps` is set. `end` (int64 [w, LANES], w a
+    power of 2 above `_reach`) has the ends of the last w tasks, that of task i in row i modulo w.
+    """
+    least = np.full((n_steps, LANES), np.iinfo(np.int64).max)
+    most = np.full((n_steps, LANES), np.iinfo(np.int64).min)
+    ring = len(end) - 1
+    for i in range(len(own)):
+        a, b = pred_ptr[i], pred_ptr[i + 1]
+        at = i & ring
+        if a == b:
+            for k in range(LANES):
+                end[at, k] = release[i]
+        else:
+            j = pred[a] & ring
+            for k in range(LANES):
+                end[at, k] = end[j, k]
+            for e in range(a + 1, b):
+                j = pred[e] & ring
+                for k in range(LANES):
+                    end[at, k] = max(end[at, k], end[j, k])
+        takes, more, kept, s = other[i], own[i] - other[i], np.int64(keeps[i]), index[i]
+        if s < 0:
+            for k in range(LANES):
+                end[at, k] += gap[i] + takes + more * ((kept >> k) & 1)
+            continue
+        for k in range(LANES):
+            start = end[at, k] + gap[i]
+            least[s, k] = min(least[s, k], start)
+            end[at, k] = start + takes + more * ((kept >> k) & 1)
+            most[s, k] = max(most[s, k], end[at, k])
+    out = np.empty((LANES, n_steps), np.int64)
+    for s in range(n_steps):
+        for k in range(LANES):
+            out[k, s] = most[s, k] - least[s, k]
+    return out
