@@ -1,0 +1,1 @@
+"""The commands of the command line by family: options declared, a Python call, its printing."""

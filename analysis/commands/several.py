@@ -1,0 +1,72 @@
+"""The commands that set jobs beside each other: diff, fleet."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import AsJson, Limit, Where, open_warehouse, print_json
+
+
+def diff(
+    job_a: Annotated[str, typer.Argument(metavar="JOB_A", help="The job before.")],
+    job_b: Annotated[str, typer.Argument(metavar="JOB_B", help="The job after.")],
+    steps_a: Annotated[
+        str | None, typer.Option("--steps-a", metavar="N-M", help="Only these steps of A.")
+    ] = None,
+    steps_b: Annotated[
+        str | None, typer.Option("--steps-b", metavar="N-M", help="Only these steps of B.")
+    ] = None,
+    warehouse: Where = None,
+    other: Annotated[
+        str | None,
+        typer.Option("--warehouse-b", metavar="URL", help="Warehouse of B, if another one."),
+    ] = None,
+    limit: Limit = 20,
+    json: AsJson = False,
+) -> None:
+    """What changed between two jobs: what got slower, by how much, and is it more than chance.
+
+    Parts of the step are matched by class of time, collective (dimension, operation, size class)
+    and kernel name; the jobs may differ in size. The changes add up to that of the whole step.
+
+    \b
+    Examples:
+      retime diff run-7 run-8
+      retime diff run-7 run-8 --steps-a 10-20 --json | jq '.parts[:5]'
+    """
+    from .. import diff_screen, doors, terminal
+
+    found = open_warehouse(warehouse).diff(
+        job_a, job_b, other=doors.open(other) if other else None, steps_a=steps_a, steps_b=steps_b
+    )
+    if json:
+        return print_json(found)
+    diff_screen.show(terminal.console(), found, limit)
+
+
+def fleet(
+    by: Annotated[
+        str, typer.Option("--by", metavar="WHAT", help="hosts, fabric, jobs or kernels.")
+    ] = "hosts",
+    warehouse: Where = None,
+    limit: Limit = 20,
+    json: AsJson = False,
+) -> None:
+    """Over all jobs of a warehouse: which hosts are late again and again, which fabric is slower.
+
+    \b
+    Examples:
+      retime fleet
+      retime fleet --by fabric
+      retime fleet --by kernels --json | jq '.[:5]'
+    """
+    from .. import fleet_screen, terminal
+
+    opened = open_warehouse(warehouse)
+    rows = fleet_screen.rows(opened, by)
+    if json:
+        return print_json(rows)
+    unnamed = fleet_screen.unnamed_jobs(opened) if by == "hosts" else 0
+    fleet_screen.show(terminal.console(), rows, by, limit, unnamed)

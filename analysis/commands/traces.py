@@ -1,0 +1,171 @@
+"""The commands that fill a warehouse and say what is in it: demo, ingest, jobs, show, problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import AsJson, JobId, Limit, Where, open_job, open_warehouse, print_json
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder to leave the results in.")
+    ] = Path("retime-demo"),
+    json: AsJson = False,
+) -> None:
+    """The whole path on a bundled real job: ingest, report, replay.
+
+    Leaves a warehouse and an HTML page in FOLDER, in under a minute.
+
+    \b
+    Examples:
+      retime demo
+      retime sql "FROM sync_tax" --warehouse retime-demo/warehouse
+    """
+    from .. import demo as bundled
+    from .. import doors, terminal, tracking
+
+    with tracking.progress() as progress:
+        result = doors.demo(folder, progress=progress)
+    if json:
+        print_json(result)
+    else:
+        bundled.show(terminal.console(), result)
+    raise typer.Exit(result["exit_code"])
+
+
+def ingest(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs, archives.")
+    ],
+    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Name of the job.")] = None,
+    warehouse: Where = None,
+    rank: Annotated[
+        int | None,
+        typer.Option("--rank", min=0, help="Rank of a single file that does not say so itself."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Force a parser (default: told from the content; a wrong name lists them).",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
+    ] = None,
+    step_annotation: Annotated[
+        str | None,
+        typer.Option(
+            "--step-annotation",
+            metavar="NAME",
+            help="Annotations that are the steps (`*`, `?`; default: told from names).",
+        ),
+    ] = None,
+    kernel_patterns: Annotated[
+        str | None,
+        typer.Option(
+            "--kernel-patterns",
+            metavar="FILE",
+            help="Classes of kernels, as `retime kernels` takes them (default: "
+            "$RETIME_KERNEL_PATTERNS, for jobs without any).",
+        ),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Traces into the warehouse, as Parquet.
+
+    The same file again changes nothing; a rank may come later; several machines may ingest into
+    one job at once; a killed ingest leaves the warehouse as it was.
+
+    \b
+    Examples:
+      retime ingest traces/ --job run-7
+      retime ingest 'traces/rank*.json.gz' more.zip --job run-7 --warehouse /data/warehouse
+      retime ingest trace.json --job one --rank 3
+    """
+    from .. import terminal, tracking
+
+    with tracking.progress() as progress:
+        report = open_warehouse(warehouse).ingest(
+            paths,
+            job=job,
+            rank=rank,
+            format=format,
+            workers=workers,
+            progress=progress,
+            step_annotation=step_annotation,
+            kernel_patterns=kernel_patterns,
+        )
+    if json:
+        print_json(tracking.rows_of(report))
+    else:
+        tracking.show(terminal.console(), report)
+    raise typer.Exit(report.exit_code)
+
+
+def jobs(warehouse: Where = None, json: AsJson = False) -> None:
+    """The jobs of a warehouse, one row each.
+
+    \b
+    Examples:
+      retime jobs
+      retime jobs --warehouse /data/warehouse --json
+    """
+    from .. import terminal
+
+    rows = open_warehouse(warehouse).jobs().to_dicts()
+    if json:
+        return print_json(rows)
+    titles = {
+        "job": "job",
+        "ranks_seen": "ranks",
+        "world_size": "of",
+        "steps": "steps",
+        "participations": "participations",
+        "clocks": "clocks",
+        "lost": "lost",
+        "framework": "framework",
+        "sources": "files",
+        "created_utc": "first ingest (UTC)",
+    }
+    rows = [{**r, "clocks": terminal.clocks_word(r)} for r in rows]
+    terminal.show_table(terminal.console(), rows, titles)
+
+
+def show(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:
+    """What a job looks like: ranks, clocks, steps, matches, where the step went.
+
+    \b
+    Examples:
+      retime show run-7
+      retime show run-7 --json | jq .waited_for.rank
+    """
+    from .. import terminal
+
+    facts = open_job(warehouse, job).show()
+    if json:
+        return print_json(facts)
+    terminal.show_job(terminal.console(), facts)
+
+
+def problems(
+    job: JobId = None, warehouse: Where = None, json: AsJson = False, limit: Limit = 40
+) -> None:
+    """What was odd in the input, lost input first.
+
+    \b
+    Examples:
+      retime problems run-7
+      retime problems run-7 --json | jq 'map(select(.severity == "lost"))'
+    """
+    from .. import problems_screen, terminal
+
+    rows = open_job(warehouse, job).problems().to_dicts()
+    if json:
+        return print_json(rows)
+    problems_screen.show_problems(terminal.console(), rows, limit)
