@@ -22,15 +22,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numba
 import numpy as np
 import polars as pl
 
 from ..ingest.errors import RetimeError
+from .codes import distinct
 from .graph import Kind, TaskGraph, build
 from .job_clock import on_job_clock
 from .policy import ReplayJob
 
+EVENTS = ["rank", "step", "event_id", "start_ns", "dur_ns", "kind", "name"]
+COLLECTIVES = [
+    *("event_id", "collective_id", "step", "stream", "peer", "comm", "op", "in_bytes", "out_bytes"),
+    *("start_ns", "end_ns"),
+]
+"""The columns that are read."""
+
 P2P = ("send", "recv")
+FORWARD_P2P = ("forward-send", "forward-recv")
 FORWARD, BACKWARD, OPTIMIZER = "forward-compute", "backward-compute", "optimizer"
 
 
@@ -43,13 +53,16 @@ class NoWholeStep(RetimeError):
 def load(files: Mapping[str, Sequence[str]], *, job: str = "", launches: bool = True) -> ReplayJob:
     """The replay job of a snapshot's Parquet files by table (`events`, `collectives`, `ranks`)."""
 
-    def table(name: str) -> pl.DataFrame:
-        return pl.concat(
-            [pl.read_parquet(f, hive_partitioning=False, glob=False) for f in files[name]]
-        )
+    def table(name: str, columns: list[str] | None = None) -> pl.DataFrame:
+        parts = [
+            pl.read_parquet(f, columns=columns, hive_partitioning=False, glob=False)
+            for f in files[name]
+        ]
+        return pl.concat(parts)
 
     ranks = table("ranks")
-    graph, warnings = graph_of(table("events"), table("collectives"), ranks, launches=launches)
+    rows = table("events", EVENTS), table("collectives", COLLECTIVES)
+    graph, warnings = graph_of(*rows, ranks, launches=launches)
     facts = {"ranks": ranks, "comms": table("comms") if files.get("comms") else None}
     return ReplayJob(graph, job, facts, warnings=warnings)
 
@@ -114,8 +127,8 @@ def graph_of(
     end = column("end_ns", "end_ns", "start_ns", joins["ready_ns"].to_numpy())
     step = same("step", joins["step"].to_numpy())
     instances = [part["instance"].to_numpy()] * 2 + [joins["instance"].to_numpy()]
-    op_names = tuple(sorted({*compute["name"].unique(), *part["name"].unique()}))
-    comm_names = tuple(sorted(part["comm"].drop_nulls().unique()))
+    op_names = _names(compute["name"], part["name"])
+    comm_names = _names(part["comm"])
     op = [_codes(frame["name"], op_names) for frame in (compute, part, part, joins)]
     comm = [_codes(frame["comm"], comm_names) for frame in (part, part, joins)]
     kinds = np.where(compute["kind"] == "kernel", Kind.COMPUTE, Kind.HOST)
@@ -151,12 +164,19 @@ def graph_of(
     return graph, warnings
 
 
+def _names(*columns: pl.Series) -> tuple[str, ...]:
+    """The different values of some categorical columns, sorted."""
+    return tuple(sorted({name for c in columns for name in c.unique().drop_nulls()}))
+
+
 def _codes(names: pl.Series, known: tuple[str, ...]) -> np.ndarray:
-    """int64: the place of each name among those known; -1 for null."""
-    codes = pl.DataFrame({"name": pl.Series(known, dtype=pl.String), "code": np.arange(len(known))})
-    rows = names.cast(pl.String).to_frame("name")
-    found = rows.join(codes, on="name", how="left", maintain_order="left")["code"]
-    return found.fill_null(-1).to_numpy()
+    """int64: the place of each name of a categorical column among those known; -1 for null."""
+    place = {name: i for i, name in enumerate(known)}
+    used = names.unique().drop_nulls()
+    numbers = used.to_physical().to_numpy()
+    code = np.full(int(numbers.max(initial=0)) + 2, -1)
+    code[numbers] = [place[name] for name in used]
+    return code[names.to_physical().fill_null(len(code) - 1).to_numpy()]
 
 
 def _rows(
@@ -165,14 +185,13 @@ def _rows(
     """Computations and participations in the job's clock, numbered among their like (`k`)."""
 
     def text(*names: str) -> list[pl.Expr]:
-        return [pl.col(c).cast(pl.String) for c in names]
+        return [pl.col(c).cast(pl.Categorical) for c in names]
 
     where = ranks.select(
         "rank",
         pl.col("stage").fill_null(-1),
         pl.col("dp_rank").fill_null(-1),
     ).unique("rank")
-    k = pl.int_range(pl.len()).over("rank", "step", "name")
     at = ["rank", "step", "start_ns", "event_id"]
     rows = (
         on_job_clock(
@@ -185,8 +204,9 @@ def _rows(
         )
         .join(where, on="rank")
         .sort(at)
-        .with_columns(k=k)
     )
+    columns = (rows["rank"], rows["step"], rows["name"].to_physical())
+    rows = rows.with_columns(k=_among_like(*(c.to_numpy() for c in columns)))
     has_times = pl.col("start_ns").is_not_null() & pl.col("end_ns").is_not_null()
     part = collectives.filter(pl.col("step").is_not_null() & has_times).select(
         "event_id",
@@ -199,11 +219,28 @@ def _rows(
     compute = rows.join(part, on="event_id", how="anti").filter(
         pl.col("kind").is_in(["kernel", "host_op"])
     )
-    part = rows.join(part, on="event_id").sort(at)
+    part = rows.join(part, on="event_id", maintain_order="left")
     # A participation that was matched with nothing is an instance of its own.
-    alone = pl.when(pl.col("collective_id").is_null()).then(pl.col("event_id"))
-    instance = pl.struct("collective_id", alone.alias("alone")).rank("dense").cast(pl.Int64) - 1
-    return compute, part.with_columns(instance=instance)
+    instance = part.select(pl.coalesce("collective_id", -1 - pl.col("event_id"))).to_series()
+    return compute, part.with_columns(instance=distinct(instance.to_numpy())[1])
+
+
+@numba.njit(cache=True)
+def _among_like(rank, step, name):  # pragma: no cover - compiled
+    """int64 [n]: how many rows of a worker's step before this one have its name. Rows of a worker's
+    step stand together; names are codes from 0 on."""
+    k, seen = np.empty(len(rank), np.int64), np.zeros(0, np.int64)
+    if len(name):
+        seen = np.zeros(np.int64(name.max()) + 1, np.int64)
+    since = 0
+    for i in range(len(rank)):
+        if i and (rank[i] != rank[i - 1] or step[i] != step[i - 1]):
+            for j in range(since, i):
+                seen[name[j]] = 0
+            since = i
+        k[i] = seen[name[i]]
+        seen[name[i]] += 1
+    return k
 
 
 def _broken_steps(compute: pl.DataFrame, part: pl.DataFrame) -> list[int]:
@@ -211,12 +248,12 @@ def _broken_steps(compute: pl.DataFrame, part: pl.DataFrame) -> list[int]:
     one end of a pair is not there though its worker is."""
     n_compute = (
         compute.filter(pl.col("name").is_in([FORWARD, BACKWARD]))
-        .group_by("rank", "step", way=pl.col("name").str.head(4))
+        .group_by("rank", "step", way=pl.col("name") == FORWARD)
         .agg(n=pl.len())
     )
     n_moved = (
         part.filter(pl.col("op").is_in(P2P))
-        .group_by("rank", "step", "name", way=pl.col("name").str.head(4))
+        .group_by("rank", "step", "name", way=pl.col("name").is_in(FORWARD_P2P))
         .agg(moved=pl.len())
     )
     paired = n_moved.join(n_compute, on=["rank", "step", "way"], how="left")
@@ -233,22 +270,23 @@ def _edges(compute: pl.DataFrame, part: pl.DataFrame, *, launches: bool) -> list
     """Pairs (source tasks, destination tasks), one a rule of the module's docstring."""
     worker = ["rank", "step"]
 
-    def pairs(frame: pl.DataFrame, a: str, b: str) -> tuple[np.ndarray, np.ndarray]:
-        frame = frame.select(a, b).drop_nulls()
-        return frame[a].to_numpy(), frame[b].to_numpy()
+    works, moves = compute.lazy(), part.lazy()
 
-    def linked(left: pl.DataFrame, right: pl.DataFrame, a: str, b: str, on=worker):
+    def pairs(frame: pl.LazyFrame, a: str, b: str) -> pl.LazyFrame:
+        return frame.select(a, b).drop_nulls()
+
+    def linked(left: pl.LazyFrame, right: pl.LazyFrame, a: str, b: str, on=worker):
         return pairs(left.select(*on, a).join(right.select(*on, b), on=on), a, b)
 
-    def one(frame: pl.DataFrame, what: str, pick) -> pl.DataFrame:
+    def one(frame: pl.LazyFrame, what: str, pick) -> pl.LazyFrame:
         return frame.group_by(worker, maintain_order=True).agg(pick(what))
 
     edges = [
-        pairs(part, "arrive", "join"),
-        pairs(part, "join", "transfer"),
-        pairs(compute.with_columns(before=pl.col("task").shift().over(worker)), "before", "task"),
+        pairs(moves, "arrive", "join"),
+        pairs(moves, "join", "transfer"),
+        pairs(works.with_columns(before=pl.col("task").shift().over(worker)), "before", "task"),
     ]
-    group = part.filter(~pl.col("op").is_in(P2P))
+    group = moves.filter(~pl.col("op").is_in(P2P))
     edges.append(
         pairs(
             group.with_columns(before=pl.col("transfer").shift().over(*worker, "stream")),
@@ -258,24 +296,25 @@ def _edges(compute: pl.DataFrame, part: pl.DataFrame, *, launches: bool) -> list
     )
     gathers = group.filter(pl.col("op") == "all_gather")
     reduces = group.filter(pl.col("op") != "all_gather")
-    edges.append(linked(gathers, one(compute, "task", pl.first), "transfer", "task"))
-    last_backward = one(compute.filter(pl.col("name") == BACKWARD), "task", pl.last)
+    edges.append(linked(gathers, one(works, "task", pl.first), "transfer", "task"))
+    last_backward = one(works.filter(pl.col("name") == BACKWARD), "task", pl.last)
     edges.append(linked(last_backward, one(reduces, "arrive", pl.first), "task", "arrive"))
-    optimizer = compute.filter(pl.col("name") == OPTIMIZER)
+    optimizer = works.filter(pl.col("name") == OPTIMIZER)
     edges.append(linked(one(reduces, "transfer", pl.last), optimizer, "transfer", "task"))
     for way in (FORWARD, BACKWARD):
-        work = compute.filter(pl.col("name") == way)
-        send = part.filter(pl.col("name") == way.replace("compute", "send"))
-        recv = part.filter(pl.col("name") == way.replace("compute", "recv"))
+        work = works.filter(pl.col("name") == way)
+        send = moves.filter(pl.col("name") == way.replace("compute", "send"))
+        recv = moves.filter(pl.col("name") == way.replace("compute", "recv"))
         later = recv.with_columns(pl.col("k") - 1)
         edges.append(linked(recv, work, "transfer", "task", [*worker, "k"]))
         edges.append(linked(work, send, "task", "arrive", [*worker, "k"]))
         edges.append(linked(work, later, "task", "arrive", [*worker, "k"]))
         edges.append(linked(gathers, recv.filter(pl.col("k") == 0), "transfer", "arrive"))
+    found = [tuple(e.to_numpy().T) for e in pl.collect_all(edges)]
     if launches:
-        edges += [_posted_after(compute, part), *_sends_finished(compute, part)]
-        edges += _unrecorded_waits(compute, part)
-    return edges
+        found += [_posted_after(compute, part), *_sends_finished(compute, part)]
+        found += _unrecorded_waits(compute, part)
+    return found
 
 
 def _last_before(
