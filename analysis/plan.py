@@ -14,6 +14,7 @@ CHOICES = {
     "recompute": split.RECOMPUTE,
     "schedule": split.SCHEDULES,
     "context": ("ring", "ulysses"),
+    "dispatch": split.DISPATCH,
 }
 ASSUMPTIONS = (
     "a decoder of equal layers; experts are chosen evenly",
@@ -44,7 +45,7 @@ def plan(
     a Fabric) takes the place of the machine's links, `memory` of a GPU's usable memory. `fix`
     holds degrees and choices not to be varied.
 
-    Returns `model`, `params`, `gpus`, `machine`, `batch`, `memory_limit_bytes`, `plans` and
+    Returns `model`, `params`, `active_params` (those that a token meets), `gpus`, `machine`, `batch`, `memory_limit_bytes`, `plans` and
     `infeasible`, rows alike: degrees and choices; `step_ns`, `low_ns`, `high_ns`; its parts
     (`compute_ns`, `tp_ns`, `cp_ns`, `ep_ns`, `bubble_ns`, `dp_ns`, `optimizer_ns`); `bubble_share`,
     `mfu`; `memory_bytes`, `state_bytes`, `activation_bytes`; `volumes`, bytes a GPU sends in a step
@@ -75,6 +76,7 @@ def plan(
     return {
         "model": of.name,
         "params": of.params(),
+        "active_params": of.active_params(),
         "gpus": gpus,
         "machine": where.name,
         "batch": batch,

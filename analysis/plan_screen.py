@@ -43,9 +43,11 @@ def show(out: Console, result: Mapping[str, Any], limit: int) -> None:
 
 def headline(result: Mapping[str, Any]) -> str:
     """`gpt3-175b (174.6 billion parameters) on 512 GPUs (A100), 1,536 sequences a step`."""
-    billions = result["params"] / 1e9
+    billions = f"{result['params'] / 1e9:.4g} billion parameters"
+    if result["active_params"] != result["params"]:
+        billions += f", a token meets {result['active_params'] / 1e9:.4g}"
     return (
-        f"{clean(result['model'])} ({billions:.4g} billion parameters) on "
+        f"{clean(result['model'])} ({billions}) on "
         f"{units.counted(result['gpus'], 'GPU')} ({clean(result['machine'])}), "
         f"{units.counted(result['batch'], 'sequence')} a step"
     )

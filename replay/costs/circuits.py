@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ingest.errors import UsageError
+from ..moe import rails
 
 LEAST_HOLD_NS = 1.0
 """A circuit that is up for less carries nothing."""
@@ -115,12 +116,10 @@ def scheduled_ns(
     if not weights:
         return 0.0
     first = reconfigure_ns if up else 0.0
-    load = [0.0] * min(switches, len(weights))
-    for w in weights:
-        at = load.index(min(load))
-        load[at] += reconfigure_ns + w
+    each = np.array([reconfigure_ns + w for w in weights])
+    load = rails.lpt(each, min(switches, len(weights)))
     # Split evenly: each switch has its share of every matching that must be shared.
     even = sum(weights) / switches + reconfigure_ns * math.ceil(
         (len(weights) + switches - 1) / switches
     )
-    return max(min(max(load), even) - first, 0.0)
+    return max(min(float(load.max()), even) - first, 0.0)

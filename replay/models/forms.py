@@ -67,16 +67,9 @@ def _lg(n: int) -> int:
     return n.bit_length() - 1
 
 
-def bruck_blocks(n: int) -> list[int]:
-    """Blocks that a rank sends in each round of Bruck's all-to-all of n: 4, 4, 4 for 8.
-
-    Round k moves the blocks j of 1..n-1 whose bit k is set.
-    """
-    return [sum(j >> k & 1 for j in range(n)) for k in range(levels(n))]
-
-
 def _bruck_volume(n: int) -> float:
-    # Closed: bit k is set in (n >> k+1 << k) + max(0, n mod 2^(k+1) - 2^k) of 0..n-1.
+    # Round k of Bruck moves the blocks j of 1..n-1 whose bit k is set (4, 4, 4 of 8 ranks): that
+    # is (n >> k+1 << k) + max(0, n mod 2^(k+1) - 2^k) of them.
     whole = [(n >> k + 1 << k) + max(0, n % (2 << k) - (1 << k)) for k in range(levels(n))]
     return sum(whole) / n
 

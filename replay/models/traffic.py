@@ -39,11 +39,6 @@ class Cut(NamedTuple):
     """Of its busiest NIC."""
     nic_in_bytes: float
 
-    @property
-    def both_bytes(self) -> float:
-        """Both directions together."""
-        return self.out_bytes + self.in_bytes
-
 
 PASSES = {"all_reduce": 2, "reduce_scatter": 1, "all_gather": 1}
 

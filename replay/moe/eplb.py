@@ -127,23 +127,12 @@ def settled(part: np.ndarray, had: np.ndarray, block: np.ndarray) -> np.ndarray:
     return out
 
 
-def gpu_loads(load: np.ndarray, slots: np.ndarray, gpus: int) -> np.ndarray:
-    """Tokens of each GPU, float64 [gpus], each expert's split evenly over its copies."""
-    load = np.asarray(load, np.float64)
-    return load @ spread(slots, gpus, len(load))
-
-
-def max_over_mean(load: np.ndarray) -> float:
-    """The largest load over the mean; 1 where nothing is carried."""
-    mean = float(np.mean(load)) if np.size(load) else 0.0
-    return float(np.max(load)) / mean if mean > 0 else 1.0
-
-
-def least_possible(load: np.ndarray, slots: np.ndarray, gpus: int) -> float:
+def least_possible(load: np.ndarray, part: np.ndarray) -> float:
     """The load below which no placement of these copies brings the busiest GPU.
 
     max(mean over GPUs, largest load of one copy): a bound that says how much is left to win.
+    `part` float64 [e, gpus] is who takes what of each expert, as `spread` gives it.
     """
     load = np.asarray(load, np.float64)
-    count = np.bincount(slots, minlength=len(load))
-    return max(float(load.sum()) / gpus, float((load / np.maximum(count, 1)).max(initial=0.0)))
+    count = np.maximum((np.asarray(part) > 0).sum(axis=1), 1)
+    return max(float(load.sum()) / part.shape[1], float((load / count).max(initial=0.0)))

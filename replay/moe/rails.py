@@ -183,20 +183,12 @@ def _spread(had, granularity, carried):  # pragma: no cover - compiled
     return kept
 
 
-def lpt(
-    pieces: np.ndarray,
-    bins: int,
-    start: np.ndarray | None = None,
-    carried: np.ndarray | None = None,
-) -> np.ndarray:
+def lpt(pieces: np.ndarray, bins: int) -> np.ndarray:
     """Loads of `bins` after pieces go, largest first, to the least loaded (Graham 1969).
 
-    At most mean + (1 - 1/N) of the largest piece, and 4/3 - 1/(3N) of the best possible, from
-    empty bins. `start` is what they hold; of equals the one that has `carried` least is taken.
+    At most mean + (1 - 1/N) of the largest piece, and 4/3 - 1/(3N) of the best possible.
     """
-    now = np.zeros(bins) if start is None else np.asarray(start, np.float64)
-    tie = np.zeros(bins) if carried is None else np.asarray(carried, np.float64)
-    return _deal(np.asarray(pieces, np.float64), now, tie)
+    return _deal(np.asarray(pieces, np.float64), np.zeros(bins), np.zeros(bins))
 
 
 @numba.njit(cache=True)

@@ -78,20 +78,6 @@ def all_at_once_ns(matrix: np.ndarray, bytes_per_s: float, incast: Incast = NONE
     return max(into, float(off.sum(axis=1).max(initial=0.0))) * 1e9 / bytes_per_s
 
 
-def barriered_ns(
-    matrix: np.ndarray,
-    order: np.ndarray,
-    bytes_per_s: float,
-    *,
-    width: int = 1,
-    alpha_ns: float = 0.0,
-    incast: Incast = NONE,
-) -> float:
-    """`width` waves at a time, all members done before the next begin: sum of alpha + busiest."""
-    return float(sum(wave_times_ns(matrix, order, bytes_per_s, width=width, alpha_ns=alpha_ns,
-                                   incast=incast)))  # fmt: skip
-
-
 def wave_times_ns(
     matrix: np.ndarray,
     order: np.ndarray,
@@ -101,7 +87,10 @@ def wave_times_ns(
     alpha_ns: float = 0.0,
     incast: Incast = NONE,
 ) -> list[float]:
-    """The time of each group of `width` waves, in ns."""
+    """The time of each group of `width` waves, in ns: alpha and the busiest member.
+
+    All members are done before the next group begins, so the whole takes their sum.
+    """
     off = _off(matrix)
     n = len(off)
     out = []

@@ -55,13 +55,6 @@ class Model(NamedTuple):
         router = self.hidden * self.experts
         return self.attention_params() + router + self.experts * self.mlp_params()
 
-    def active_layer_params(self) -> int:
-        """Parameters of a layer that a token meets."""
-        if not self.experts:
-            return self.layer_params()
-        router = self.hidden * self.experts
-        return self.attention_params() + router + self.top_k * self.mlp_params()
-
     def embedding_params(self) -> int:
         """Parameters before the first layer."""
         return (self.vocab + (self.sequence if self.biases else 0)) * self.hidden
@@ -75,6 +68,11 @@ class Model(NamedTuple):
         """All parameters. For GPT: 12 l h^2 (1 + 13/(12h) + (V+s)/(12 l h)) + 2h (Narayanan 2021,
         arXiv 2104.04473, which leaves out the last norm)."""
         return self.layers * self.layer_params() + self.embedding_params() + self.head_params()
+
+    def active_params(self) -> int:
+        """Parameters that a token meets: all but those of the experts that it did not choose."""
+        idle = self.layers * (self.experts - self.top_k) * self.mlp_params() if self.experts else 0
+        return self.params() - idle
 
     def layer_flops(self, tokens: int) -> float:
         """Matrix FLOPs of one layer's forward pass over `tokens`, attention scores in full.

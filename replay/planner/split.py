@@ -8,6 +8,7 @@ from typing import NamedTuple
 from .model import Model
 
 RECOMPUTE = ("none", "selective", "full")
+DISPATCH = ("choice", "rank")
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zbv", "v-half", "v-min", "dualpipe")
 EQUAL = ("zbv", "v-half", "v-min", "dualpipe")
 """Schedules known for equal stages only."""
@@ -42,6 +43,9 @@ class Split(NamedTuple):
     """Layers of each pipeline stage; empty: as even as they can be."""
     context: str = "ring"
     """How context parallelism shares attention: `ring` or `ulysses`."""
+    dispatch: str = "choice"
+    """Copies of a token to its experts: one a `choice` (Megatron's all-to-all), or one a `rank`
+    that holds any of them (DeepEP)."""
 
     @property
     def world(self) -> int:

@@ -101,7 +101,8 @@ def layer(model: Model, split: Split, platform: Platform, eff: Efficiencies) -> 
         one_pass = 2 * (calls * eff.collective_ns + 2 * _over(tp, activation, eff))
     ep = 0.0
     if s.ep > 1:
-        sent = tokens / (s.tp if s.sequence_parallel else 1) * m.top_k * m.hidden * 2
+        copies = volumes.copies_of_token(m, s)
+        sent = tokens / (s.tp if s.sequence_parallel else 1) * copies * m.hidden * 2
         over = group(platform, s.ep, s.tp)
         ep = 2 * (eff.collective_ns + all_to_all_ns(platform, over, sent / eff.link))
     cp_f, cp_b = _context(model, split, platform, eff, scores)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ..moe.groups import distinct_groups
 from .memory import MEGATRON, Widths, stage_params
 from .model import Model
 from .split import Split
@@ -48,22 +49,21 @@ def pp_boundary_bytes(activation_bytes: float, *, tp: int = 1, scatter: bool = F
     return activation_bytes / tp if scatter else activation_bytes
 
 
-def ep_layer_bytes(ep: int, tokens: float, top_k: int, token_bytes: float) -> float:
+def ep_layer_bytes(ep: int, tokens: float, copies: float, token_bytes: float) -> float:
     """An expert layer and microbatch: four all-to-alls (2 forward, 2 backward) of a GPU's tokens,
-    each tokens top_k h e (n-1)/n."""
-    return 4 * gathered_bytes(ep, tokens * top_k * token_bytes)
+    each tokens copies h e (n-1)/n."""
+    return 4 * gathered_bytes(ep, tokens * copies * token_bytes)
 
 
-def ranks_of_token(ep: int, experts: int, top_k: int) -> float:
-    """Ranks that a token goes to if each is sent one copy: E = n (1 - C(E-E/n, k)/C(E, k)).
+def copies_of_token(model: Model, split: Split) -> float:
+    """Copies of a token that its GPU dispatches: one a choice, or one a rank that has any.
 
-    For distinct experts chosen evenly (deduced); 5.29 for 8 of 256 on 8 ranks.
+    A rank: E = n (1 - C(E-E/n, k)/C(E, k)) for distinct experts chosen evenly; 5.29 for 8 of 256
+    on 8 ranks.
     """
-    here = experts // ep
-    missed = 1.0
-    for i in range(top_k):
-        missed *= max(0.0, (experts - here - i) / (experts - i))
-    return ep * (1 - missed)
+    if split.dispatch == "choice":
+        return float(model.top_k)
+    return distinct_groups(split.ep, model.experts, model.top_k)
 
 
 def cp_ring_layer_bytes(cp: int, kv_bytes: float, *, backward: bool = True) -> float:
@@ -113,7 +113,8 @@ def of(model: Model, split: Split, widths: Widths = MEGATRON) -> Volumes:
     ep = 0.0
     if s.ep > 1:
         part = tokens / (s.tp if s.sequence_parallel else 1)
-        ep = m * layers * ep_layer_bytes(s.ep, part, model.top_k, model.hidden * e) * passes / 4
+        copies = copies_of_token(model, s)
+        ep = m * layers * ep_layer_bytes(s.ep, part, copies, model.hidden * e) * passes / 4
     cp = 0.0
     if s.cp > 1:
         whole = s.micro_batch * model.sequence * e / s.tp

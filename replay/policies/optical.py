@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..calibration.hockney import coefficients
-from ..costs.circuits import Rotor, checked, rotated_ns, scheduled_ns
+from ..costs.circuits import Rotor, checked, least_ns, rotated_ns, scheduled_ns
 from ..moe import bvn, demand, routed
 from ..policy import Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
@@ -65,7 +65,7 @@ def apply(
             strict=True,
         )
     }  # fmt: skip
-    on_host, waits = 0, []
+    on_host, waits, sums = 0, [], []
 
     def price(group: by_group.Group) -> np.ndarray | None:
         nonlocal on_host
@@ -95,6 +95,8 @@ def apply(
                 matched = ready
             found = {"ready": min(ready, turned), "rotor": turned, "bvn": matched}
             out.append(latency + found[schedule])
+            lines = _lines(plain, matrices.get(int(c))) * switches * 1e9 / rate
+            sums.append((least_ns(lines, switches, reconfigure), found[schedule]))
         return np.array(out) / group.time_ns()
 
     job, ratio = by_group.ratios(job, rows, price)
@@ -103,6 +105,12 @@ def apply(
     if on_host:
         said.append(f"{on_host} collectives stay inside a host, without circuits: as measured")
     notes = [f"{switches} switches, {reconfigure / 1e3:.4g} us to set up a circuit"]
+    if sums:
+        least, made = np.sum(sums, axis=0)
+        notes.append(
+            f"circuits that are set up for each need take {least / 1e6:.4g} ms at least, in "
+            f"whatever order; here they take {made / 1e6:.4g} ms"
+        )
     if schedule == "rotor" and waits:
         notes.append(
             f"rotation holds a matching {hold / 1e3:.4g} us; a collective waits "
@@ -111,6 +119,15 @@ def apply(
     return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
         assumptions=(*ASSUMPTIONS, *notes, *told, *held), warnings=tuple(said)
     )
+
+
+def _lines(matchings: np.ndarray, matrix: np.ndarray | None) -> np.ndarray:
+    """What each port needs, float64 [lines, circuits]: of the demand, or of each one's matchings."""
+    if matrix is None:
+        return matchings[None, :]
+    out = np.array(matrix, np.float64)
+    np.fill_diagonal(out, 0.0)
+    return out
 
 
 def _matchings(

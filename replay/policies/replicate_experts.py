@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..moe import exchange, expert_kernels, params, routed, tokens, windows
+from ..moe import eplb, exchange, expert_kernels, params, routed, tokens, windows
 from ..moe.copies import Plans
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 
@@ -60,6 +60,7 @@ def apply(
     plans: dict[bytes, Plans] = {}
     charged: set[tuple] = set()
     before, after, skipped = [], [], 0
+    balance: list[tuple[float, float, float, float]] = []
     moved: list[np.ndarray | None] = [None] * len(old)
     for i, one in enumerate(found.exchanges):
         at = one.demand
@@ -80,6 +81,7 @@ def apply(
             once = (key, at.step, layer)
             if once not in charged:
                 charged.add(once)
+                balance.append(_balance(plan, step, layer))
                 copies = plan.received(step, layer) / len({s for s, _ in pairs})
                 copies /= amortise if when == "ingest" else 1
                 added[i] += copies * weight * (2 if backward else 1) * 1e9 / rate
@@ -93,12 +95,28 @@ def apply(
         f"which {100 * hidden:.3g} % hidden under other work"
         + (" (gradients of copies go back, too)" if backward else ""),
     ]
+    mean, was, now, least = np.sum(balance, axis=0)
+    if mean > 0:
+        said.append(
+            f"busiest rank's choices over the mean {was / mean:.3f} to {now / mean:.3f}; no place "
+            f"of these copies brings it under {least / mean:.3f}"
+        )
     if skipped:
         said.append(f"{skipped} all-to-alls before the first plan are left as measured")
     done = exchange.retimed(found, old, new, added_ns=added * (1 - hidden), matrices=moved)
     loads = [(p.members, p.loads) for p in plans.values()]
     done = expert_kernels.scaled(done, loads, kernels)
     return done.note(assumptions=(*said, *ASSUMPTIONS))
+
+
+def _balance(plan: Plans, step: int, layer: int) -> tuple[float, float, float, float]:
+    """Choices of the mean rank, of the busiest as held and as planned, and the planned's bound."""
+    place = plan(step, layer)
+    load = plan.routing.counts(step, layer, plan.members).sum(axis=0)
+    if place is None or plan.held is None:
+        return 0.0, 0.0, 0.0, 0.0
+    held, planned = (float((load @ p).max()) for p in (plan.held, place))
+    return float(load.sum()) / len(plan.members), held, planned, eplb.least_possible(load, place)
 
 
 def _unplanned(routing: routed.Routing, when: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
+from .. import edges
 from ..calibration import calibrate
 from ..graph import Kind
 from ..policy import BadParam, Param, ReplayJob, words
@@ -14,7 +15,6 @@ from ..quantities import LONGEST_NS
 
 YEAR_NS = 365.25 * 86_400e9
 
-BARRIERS = ("barrier",)
 P2P = ("send", "recv")
 
 WHERE = (
@@ -128,6 +128,7 @@ def scaled(
 ) -> ReplayJob:
     """The job with each collective's transfers times `ratio`, plus `added_ns`; never below 0.
 
+    A bucket of a collective is scaled as that is.
     `ratio`, `bytes_ratio` (what moves afterwards over what moved), `added_ns` and
     `bandwidth_ratio` are float64 [k], one for each of the k rows of `chosen`. A ratio of 1 changes
     nothing, to the nanosecond. `bandwidth_ratio` is for a policy that makes links faster (or
@@ -144,7 +145,7 @@ def scaled(
     if added_ns is not None:
         more[at] = added_ns
     task = graph.kind == Kind.TRANSFER
-    which = graph.collective[task]
+    which = _recorded_as(job)[task]
     dur = graph.dur_ns.copy()
     with np.errstate(over="ignore", invalid="ignore"):
         new = np.rint(dur[task] * by[which] + more[which])
@@ -171,6 +172,13 @@ def scaled(
         faster[task] *= of[which]
         job = job.with_graph(extra={**graph.extra, "bandwidth_ratio": faster})
     return job.with_graph(**arrays)
+
+
+def _recorded_as(job: ReplayJob) -> np.ndarray:
+    """int64 [n]: the recorded collective of each task, of an added one that it was made like."""
+    graph = job.graph
+    measured = job.facts.get("measured", graph)
+    return measured.collective[edges.origin(graph)] if measured is not graph else graph.collective
 
 
 def faster(ratio: np.ndarray) -> np.ndarray:

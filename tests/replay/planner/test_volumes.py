@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from retime.replay.planner import model, volumes
+from retime.replay.planner import model, platform, step, volumes
 from retime.replay.planner.memory import CLASSIC
 from retime.replay.planner.split import Split
 
 MiB = 2**20
+IDEAL = step.Efficiencies(1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def test_tensor_parallel_layer():
@@ -36,9 +37,14 @@ def test_experts():
     # Four all-to-alls of tokens top_k h e (n-1)/n.
     assert volumes.ep_layer_bytes(8, 4096, 8, 2 * 7168) == 4 * 4096 * 8 * 2 * 7168 * 7 / 8
     # One copy a rank instead of one an expert: 5.29 ranks for 8 of 256 experts on 8 ranks.
-    assert volumes.ranks_of_token(8, 256, 8) == pytest.approx(5.29, abs=0.005)
-    assert volumes.ranks_of_token(1, 256, 8) == pytest.approx(1)
-    assert volumes.ranks_of_token(256, 256, 8) == pytest.approx(8)
+    m = model.named("mixtral-8x7b")._replace(experts=256, top_k=8)
+    for ep, ranks in ((8, 5.295), (2, 1.993), (256, 8)):
+        one, each = (Split(dp=256, ep=ep, batch=256, dispatch=d) for d in ("rank", "choice"))
+        assert volumes.of(m, one).ep / volumes.of(m, each).ep == pytest.approx(ranks / 8, rel=1e-4)
+        # As many bytes less a GPU, over the same links.
+        times = [step.layer(m, s, platform.named("H100"), IDEAL).ep_ns for s in (one, each)]
+        assert times[0] <= times[1]
+        assert times[0] < times[1] or ep == 256
 
 
 def test_context():

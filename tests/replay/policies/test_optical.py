@@ -98,6 +98,19 @@ def test_a_ring_pays_one_circuit(rings):
     assert np.array_equal(same.graph.dur_ns, job.graph.dur_ns)
 
 
+def test_the_least_that_circuits_can_take_is_said(rings):
+    # 8 hosts, 16 MB a rank, 2 MB to each at 50 GB/s over two switches of half of it: 7 x 80 us of
+    # circuit and 7 x 20 us of set-up a rank, over two switches 350 us; seven equal matchings on
+    # two switches take 4 x 100 us, evened out (560 / 2 + 20 x 4) 360 us.
+    job = rings.job(op="all_to_all", algo="pairwise", hosts=8, sizes=(1 << 10, 16_000_000),
+                    alpha_ns=0.0, bandwidth=50e9, steps=1)  # fmt: skip
+    after = rings.under(job, "optical:switches=2,bandwidth=50GB/s,schedule=bvn")
+    (said,) = [a for a in after.assumptions if "at least" in a]
+    small = 7 * 20e3 / 2 + 7 * 1024 / 8 / 50
+    assert f"take {(350e3 + small) / 1e6:.4g} ms at least" in said
+    assert "here they take" in said
+
+
 def test_inside_a_host_there_are_no_circuits(rings):
     job = rings.job(hosts=1)
     after = rings.under(job, "optical")
