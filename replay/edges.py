@@ -17,6 +17,23 @@ def of(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
     return graph.pred, np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))
 
 
+def origin(graph: TaskGraph) -> np.ndarray:
+    """int64 [n]: the recorded task that each is or, if a policy added it, was made like."""
+    own = graph.extra.get("origin")
+    return np.arange(graph.n) if own is None else np.where(own < 0, ~own, own)
+
+
+def place(graph: TaskGraph) -> np.ndarray:
+    """int64 [recorded n]: where the recorded tasks are in a graph, which may have others too."""
+    own = graph.extra.get("origin")
+    if own is None:
+        return np.arange(graph.n)
+    kept = np.flatnonzero(own >= 0)
+    at = np.empty(len(kept), np.int64)
+    at[own[kept]] = kept
+    return at
+
+
 def replaced(graph: TaskGraph, src: np.ndarray, dst: np.ndarray) -> TaskGraph:
     """The same tasks in the same order with other edges; each must go to a later task.
 
@@ -64,7 +81,8 @@ def extended(
     """The graph with further tasks, edges `src -> dst` and those of `added`; and where tasks went.
 
     The second is int64 [old and added]: the place of each in the new graph. Tasks that were there
-    keep their order as far as the edges allow. Raises GraphCycle.
+    keep their order as far as the edges allow, and `origin` in `extra` says which of the recorded
+    ones each is. Raises GraphCycle.
     """
     like = np.concatenate([np.arange(graph.n), np.asarray(added.like, np.int64)])
     columns = {name: getattr(graph, name)[like].copy() for name in COLUMNS}
@@ -75,6 +93,12 @@ def extended(
     for name in ("begins", "ends"):
         if name in extra:
             extra[name][new] = NULL
+    # Of an added task the complement: it is none of the recorded ones, but made like one.
+    extra["origin"] = origin(graph)[like]
+    mine = graph.extra.get("origin")
+    if mine is not None:
+        extra["origin"][: graph.n] = mine
+    extra["origin"][new] = ~extra["origin"][new]
     for i, changes in enumerate(added.changes):
         for name, value in changes.items():
             columns[name][graph.n + i] = value

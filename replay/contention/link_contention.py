@@ -2,7 +2,8 @@
 
 A collective is one flow over all links that it crosses, which would use of each the share that it
 uses when alone, at no more than its own pace. Shares are max-min fair (`fabric.simulate`): the pace
-of those that meet at a full link falls until they fit.
+of those that meet at a full link falls until they fit. A port that suffers from incast carries less
+the more GPUs push into it.
 """
 
 from __future__ import annotations
@@ -71,6 +72,27 @@ def recorded(
     return made._replace(work_ns=work, factor=ended / work)
 
 
+def carried(was: Recorded, base: TaskGraph, graph: TaskGraph, origin: np.ndarray) -> Recorded:
+    """What was recorded (of `base`), for the collectives of a graph of other tasks.
+
+    `origin` int64 [n] is the recorded task that each is, or was made like (`edges.origin`): a
+    collective that a policy added asks of links, by its own bytes and time, what the one that it
+    was made like did.
+    """
+    contends = np.zeros(base.n, bool)
+    contends[was.task] = True
+    task = np.flatnonzero((graph.kind == Kind.TRANSFER) & contends[origin])
+    codes, first, of = np.unique(graph.collective[task], return_index=True, return_inverse=True)
+    row = np.searchsorted(was.code, base.collective[origin[task[first]]])
+    kind = np.full(int(graph.collective.max(initial=-1)) + 1, -1, np.int64)
+    kind[codes] = was.demand.kind[was.code[row]]
+    return Recorded(
+        was.demand._replace(kind=kind), codes, task, of,
+        np.bincount(of, base.dur_ns[origin[task]].astype(np.float64)),
+        was.size_bytes[row], was.work_ns[row], was.factor[row],
+    )  # fmt: skip
+
+
 def factors(
     was: Recorded, graph: TaskGraph, policy_dur_ns: np.ndarray, start: np.ndarray
 ) -> np.ndarray:
@@ -129,8 +151,14 @@ def _times(was: Recorded, share, first, work) -> np.ndarray:
     keep = coef >= LEAST
     ptr = np.concatenate([[0], np.cumsum(np.bincount(np.repeat(np.arange(len(kinds)), count)[keep],
                                                      minlength=len(kinds)))])  # fmt: skip
+    many = demand.sender_ptr[kind + 1] - demand.sender_ptr[kind]
+    place = np.repeat(demand.sender_ptr[kind] - (np.cumsum(many) - many), many)
+    place = demand.sender[place + np.arange(many.sum())]
     done = simulate.simulate(
-        flows.links(np.full(demand.n_links, UNIT_BYTES_PER_S)),
+        flows.links(
+            np.full(demand.n_links, UNIT_BYTES_PER_S),
+            incast_gamma=demand.incast_gamma, incast_free=demand.incast_free,
+        ),
         flows.paths(ptr, demand.link[entry[keep]], coef[keep]),
         simulate.flows(
             path.reshape(-1),
@@ -138,5 +166,6 @@ def _times(was: Recorded, share, first, work) -> np.ndarray:
             release_ns=(first - first.min()).astype(np.float64),
             rate_cap=UNIT_BYTES_PER_S,
         ),
-    )
+        slots=(np.concatenate([[0], np.cumsum(many)]), place, demand.sender_link),
+    )  # fmt: skip
     return done.end_ns - done.start_ns

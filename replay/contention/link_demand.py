@@ -1,4 +1,8 @@
-"""What each collective asks of each link of the fabric: the share of it that it would use alone."""
+"""What each collective asks of each link of the fabric: the share of it that it would use alone.
+
+Bytes on links, and who sends into ports that suffer from incast. Message rates are left out: a flow
+here is one message, and NICs start so many that only flows of some hundred bytes would be bound.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,17 @@ import polars as pl
 from ...ingest.errors import RetimeError
 from .. import models
 from ..calibration import calibrate, hockney
-from ..fabric import paths
+from ..fabric import paths, placed
 from ..fabric import rounds as fabric_rounds
 from ..fabric.description import Fabric
 from ..graph import Kind, TaskGraph
 from ..policy import ReplayJob
 from ..retiming import seats
 from ..retiming.places import Places
+
+OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "reduce",
+       "gather", "scatter", "send_recv", "send", "recv")  # fmt: skip
+"""Longer names first, where one ends with another."""
 
 LEAST = 1e-3
 """Shares of a link below this contend with nobody."""
@@ -36,6 +44,14 @@ class Demand(NamedTuple):
     slowest: np.ndarray
     """float64 [kinds]: the largest ns_per_byte of a kind."""
     n_links: int
+    incast_gamma: np.ndarray
+    incast_free: np.ndarray
+    """float64 [n_links]: as `flows.Links` has them."""
+    sender_ptr: np.ndarray
+    sender: np.ndarray
+    """Of each kind (CSR): places of senders at ports with incast, each with a GPU and a port."""
+    sender_link: np.ndarray
+    """The port of each place."""
 
     def alone_ns(self, kind: np.ndarray, size_bytes: np.ndarray) -> np.ndarray:
         """What collectives would take with all links to themselves, by this model."""
@@ -56,21 +72,23 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
     members = _members(graph)
     kind = np.full(int(graph.collective.max(initial=-1)) + 1, -1, np.int64)
     rows = graph.instances.join(members, on="collective", how="left")
-    ptr, link, cost, fixed = [0], [], [], []
-    left_out = 0
+    made = placed.links_of(wires)
+    ptr, link, cost, fixed, pushes = [0], [], [], [], []
+    rows, left_out = _sized(rows)
     places = Places.of(job)
-    for (_, op, algo, n, _), group in rows.group_by(
+    for (_, name, algo, n, _), group in rows.group_by(
         "comm", "op", "algo", "n", "pair", maintain_order=True
     ):
+        op = plain(str(name))
         ranks = np.asarray(group["ranks"][0].to_list(), np.int64)
         if len(ranks) < n:
             ranks = calibrate.ranks_of(job, group["comm"][0])
         if len(ranks) != n or n < 2:
             left_out += len(group) if n > 1 else 0
             continue
-        algo = hockney.usual(str(op)) if algo == "?" else models.recorded(str(algo))
+        algo = hockney.usual(op) if algo == "?" else models.recorded(str(algo))
         try:
-            src, dst, share = _pairs(str(op), algo, ranks, places)
+            src, dst, share = _pairs(op, algo, ranks, places)
             routes = paths.route(wires, gpu[src], gpu[dst])
         except RetimeError:
             left_out += len(group)
@@ -82,27 +100,60 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
         link.append(at)
         cost.append(ns)
         ptr.append(ptr[-1] + len(at))
-        fixed.append(_messages(str(op), algo, int(n)) * routes.alpha_ns(wires).max(initial=0.0))
+        fixed.append(_messages(op, algo, int(n)) * routes.alpha_ns(wires).max(initial=0.0))
+        into = made.incast_gamma[routes.links] > 0
+        sent = np.repeat(gpu[src], np.diff(routes.offsets))
+        pushes.append(np.unique(np.stack([routes.links[into], sent[into]]), axis=1))
     if not fixed:
-        return None, ("contention is not modelled: no collective's ranks are all known",)
-    said = (f"{left_out} collectives contend with nobody: not all their ranks, or no algorithm of "
-            "theirs, is known",) if left_out else ()  # fmt: skip
+        return None, ("contention is not modelled: no collective's ranks and size are all known",)
+    said = (f"{left_out} collectives contend with nobody: not all their ranks, their size, or no "
+            "algorithm of theirs is known",) if left_out else ()  # fmt: skip
     slowest = np.maximum.reduceat(np.concatenate(cost), ptr[:-1])
     return Demand(
         kind, np.array(ptr), np.concatenate(link), np.concatenate(cost), np.array(fixed),
-        slowest, wires.n,
+        slowest, wires.n, made.incast_gamma, made.incast_free, *_places(pushes),
     ), said  # fmt: skip
 
 
+def plain(name: str) -> str:
+    """The operation that a recorded one is (`grads-reduce-scatter`: reduce_scatter)."""
+    text = name.replace("-", "_").lower()
+    return next((o for o in OPS if text == o or text.endswith(f"_{o}")), name)
+
+
+def _sized(rows: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Collectives that move bytes, and how many of the others may do so too."""
+    bare = rows.filter(pl.col("bytes") <= 0)
+    moving = bare.filter((pl.col("n") > 1) & (pl.col("op") != "barrier"))
+    return rows.filter(pl.col("bytes") > 0), len(moving)
+
+
+def _places(pushes: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`sender_ptr`, `sender`, `sender_link` of kinds' ports and senders (int64 [2, p] each)."""
+    ptr = np.cumsum([0] + [p.shape[1] for p in pushes])
+    pairs, place = np.unique(np.concatenate(pushes, axis=1), axis=1, return_inverse=True)
+    return ptr, place.astype(np.int64).ravel(), np.ascontiguousarray(pairs[0], np.int64)
+
+
 def _members(graph: TaskGraph) -> pl.DataFrame:
-    """`ranks` of each collective, and `pair`: its own code where a pair of ranks makes the kind."""
+    """`ranks` of each collective, and `pair`: them again where a pair of ranks makes the kind.
+
+    Of a pair the sender comes first.
+    """
     task = np.flatnonzero(graph.kind == Kind.TRANSFER)
-    paired = graph.ops("send", "recv")[task]
+    ops = np.array([*map(plain, graph.op_names), "?"])[graph.op[task]]
     frame = pl.DataFrame(
-        {"collective": graph.collective[task], "rank": graph.rank[task], "paired": paired}
+        {
+            "collective": graph.collective[task],
+            "rank": graph.rank[task],
+            "paired": np.isin(ops, ("send", "recv")),
+            "receives": ops == "recv",
+        }
     )
-    made = frame.group_by("collective").agg(
-        pl.col("rank").unique().sort().alias("ranks"), pl.col("paired").any()
+    made = (
+        frame.sort("receives", "rank")
+        .group_by("collective", maintain_order=True)
+        .agg(pl.col("rank").unique(maintain_order=True).alias("ranks"), pl.col("paired").any())
     )
     name = pl.col("ranks").list.eval(pl.element().cast(pl.String)).list.join(" ")
     return made.select("collective", "ranks", pair=pl.when("paired").then(name))

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import engine
+from .. import edges, engine
 from ..graph import TaskGraph
 from ..policy import ReplayJob
+from . import beside as sm_beside
 from . import link_contention, sm_contention
 
 ROUNDS = 8
@@ -55,26 +56,26 @@ def settled(
 
     `facts["compute_slowdown"]`, where a policy put it there, is how much slower computation runs
     beside communication under it; `facts["stated_slowdown"]` takes the place of the fitted one for
-    what comes to run beside it. A graph of other tasks is replayed as it is. Where ROUNDS do not
-    suffice a warning says by how much ends still moved.
+    what comes to run beside it. In a graph of other tasks what was recorded goes with each task's
+    origin (`edges.origin`). Where ROUNDS do not suffice a warning says by how much ends still
+    moved.
     """
     graph = job.graph
     start, end = engine.replay(graph)
     if was.links is None and was.beside is None:
         return job, start, end
-    if graph.n != base.n:
-        return job, start, end
     given = job.facts.get("stated_slowdown")
     if given is not None and was.beside is not None:
         unchanged = engine.replay(base)
         was = was._replace(beside=sm_contention.stated(was.beside, base, *unchanged, given))
+    was, recorded_ns = _carried(was, base, graph)
     beside, links = was.beside, was.links
     slowdown = job.facts.get("compute_slowdown")
     policy_ns = graph.dur_ns
     now = [None if model is None else model.factor for model in (links, beside)]
     moved = span = 0.0
     for turn in range(ROUNDS):
-        asked = _asked(was, base, graph, policy_ns, slowdown, start, end)
+        asked = _asked(was, recorded_ns, graph, policy_ns, slowdown, start, end)
         by = 1.0 if turn < DAMPED_FROM else 0.5
         for i, new in enumerate(asked):
             old = now[i]
@@ -98,9 +99,12 @@ def settled(
             )
         )
     job = job.with_graph(dur_ns=graph.dur_ns)
+    words = beside.words if beside else ""
+    if slowdown is not None:
+        words = f"computation beside communication runs {slowdown:.3g} times as long"
     said = (
         (links, now[0], "collectives that are under way at once share links max-min fairly"),
-        (beside, now[1], beside.words if beside else ""),
+        (beside, now[1], words),
     )
     for model, factor, words in said:
         if model is not None and factor is not None and (factor != model.factor).any():
@@ -108,13 +112,26 @@ def settled(
     return job, start, end
 
 
-def _asked(was, base, graph, policy_ns, slowdown, start, end) -> list[np.ndarray | None]:
+def _carried(was: Recorded, base: TaskGraph, graph: TaskGraph) -> tuple[Recorded, np.ndarray]:
+    """What was recorded, for this graph's tasks; and the recorded time of each one's origin."""
+    if "origin" not in graph.extra:
+        return was, base.dur_ns
+    origin = edges.origin(graph)
+    links, beside = was.links, was.beside
+    if links is not None:
+        links = link_contention.carried(links, base, graph, origin)
+    if beside is not None:
+        beside = sm_beside.carried(beside, graph, edges.place(graph))
+    return was._replace(links=links, beside=beside), base.dur_ns[origin]
+
+
+def _asked(was, recorded_ns, graph, policy_ns, slowdown, start, end) -> list[np.ndarray | None]:
     out: list[np.ndarray | None] = [None, None]
     if was.links is not None:
         out[0] = link_contention.factors(was.links, graph, policy_ns, start)
     if was.beside is not None:
         task = was.beside.task
-        ratio = policy_ns[task] / base.dur_ns[task]
+        ratio = policy_ns[task] / recorded_ns[task]
         out[1] = sm_contention.factors(was.beside, start, end, ratio, slowdown)
     return out
 

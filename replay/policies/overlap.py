@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from ..contention import beside, sm_contention
+from ..contention import sm_contention
 from ..graph import Kind
 from ..overlapped import asynchronous, bucketed
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
@@ -50,26 +50,22 @@ def apply(
     if not free and not chunk and not depth:
         return job
     before = job.graph
-    place = np.arange(before.n)
     job = job.note(assumptions=_pipelines(job))
     job, rows = _chosen(job, op, dim, comm, NONE_CHOSEN)
     if chunk and len(rows):
-        job, place = _in_buckets(job, rows, chunk, backward)
+        job = _in_buckets(job, rows, chunk, backward)
     if free and len(rows):
-        job = _freed(job, rows, place, until)
+        job = _freed(job, rows, until)
     if depth:
         job = _ahead(job, depth, dim, comm)
     if job.graph is before:
         return job.note(warnings=(NOTHING,) if len(rows) else ())
-    return _slowed(job.note(assumptions=ASSUMPTIONS), place, slowdown)
+    return _slowed(job.note(assumptions=ASSUMPTIONS), slowdown)
 
 
 NOTHING = (
     "overlap: the chosen collectives hold up only what needs them, and none can begin earlier in "
     "buckets: nothing changes"
-)
-NO_CONTENTION = (
-    "overlap: buckets are replayed without contention on the fabric's links (chunk=0 has it)"
 )
 NO_GATHERS = "overlap: no all_gathers outside of layers that could begin earlier"
 NONE_CHOSEN = (
@@ -120,7 +116,7 @@ def _chosen(job: ReplayJob, op, dim, comm, none: str) -> tuple[ReplayJob, pl.Dat
     return job, found
 
 
-def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float):
+def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float) -> ReplayJob:
     names = [o for o in rows["op"].unique() if asynchronous.is_of(o, *REDUCTIONS)]
     reductions = rows.filter(pl.col("op").is_in(names))
     bare = int((reductions["bytes"] <= 0).sum())
@@ -129,7 +125,7 @@ def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float)
         job = job.note(warnings=(said,))
     sized = reductions.filter(pl.col("bytes") > chunk)
     if not len(sized):
-        return job, np.arange(job.graph.n)
+        return job
     count = np.minimum(-(-sized["bytes"].to_numpy() // chunk), bucketed.MOST)
     counts = dict(zip(sized["collective"].to_list(), count.tolist(), strict=True))
 
@@ -148,18 +144,17 @@ def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float)
             "no reduction can begin earlier: nothing was computed since the one before it that "
             "its gradients could come from",
         )
-        return job.note(warnings=said if counts else ()), np.arange(job.graph.n)
-    job = replace(job, graph=made.graph).note(
+        return job.note(warnings=said if counts else ())
+    return replace(job, graph=made.graph).note(
         assumptions=(
             f"{made.split} reductions in {made.buckets} buckets, each begun when its gradients are "
             f"there: evenly over the computation since the one before (a step's first: over the "
             f"last {100 * backward:.3g} % of its computation)",
         )
     )
-    return job, made.place
 
 
-def _freed(job: ReplayJob, rows: pl.DataFrame, place: np.ndarray, until) -> ReplayJob:
+def _freed(job: ReplayJob, rows: pl.DataFrame, until) -> ReplayJob:
     codes = rows["collective"].to_numpy()
     graph = job.graph
     # Of a pair only the sender has no use for what has moved.
@@ -203,28 +198,15 @@ def _ahead(job: ReplayJob, depth: int, dim, comm) -> ReplayJob:
     return replace(job, graph=graph).note(assumptions=(said,))
 
 
-def _slowed(job: ReplayJob, place: np.ndarray, slowdown: float) -> ReplayJob:
-    """With what computation loses beside communication; a graph of the same tasks settles later."""
-    measured = job.facts.get("measured", job.graph)
+def _slowed(job: ReplayJob, slowdown: float) -> ReplayJob:
+    """With what computation that comes to run beside communication loses: the replay settles it."""
     if slowdown:
-        job = replace(job, facts={**job.facts, "stated_slowdown": slowdown})
-    if job.graph.n == measured.n:
+        return replace(job, facts={**job.facts, "stated_slowdown": slowdown})
+    if "begins" in job.graph.extra:
         return job
-    if job.facts.get("fabric") is not None:
-        job = job.note(warnings=(NO_CONTENTION,))
-    given = slowdown or None
-    was = beside.recorded(measured, given) if len(place) == measured.n else None
-    if was is None:
-        return job.note(
-            assumptions=("computation runs as fast beside communication as it was recorded",)
-        )
-    by = job.facts.get("compute_slowdown")
-    graph = beside.settled(was, measured, job.graph, place, by)
-    said = (
-        was.words if by is None else f"computation beside communication runs {by:.3g} times as long"
+    return job.note(
+        assumptions=("computation runs as fast beside communication as it was recorded",)
     )
-    facts = {**job.facts, "place": place}
-    return replace(job, graph=graph, facts=facts).note(assumptions=(said,))
 
 
 def _pipelines(job: ReplayJob) -> tuple[str, ...]:

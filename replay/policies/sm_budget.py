@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
+from .. import edges
 from ..contention import sm_contention, sm_held, sm_share
 from ..overlapped import kernel_facts
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
@@ -89,7 +90,7 @@ def _given_back(job: ReplayJob, rows, now, ratio, total: int, grid: str, dynamic
     """Transfers and computations with what they have now."""
     measured = job.facts.get("measured", job.graph)
     found = sm_share.pairs(measured)
-    if found is None or (job.graph.n != measured.n and "place" not in job.facts):
+    if found is None:
         return job.note(warnings=(NOTHING_BESIDE,))
     code = rows["collective"].to_numpy()
     if dynamic:
@@ -108,7 +109,7 @@ def _given_back(job: ReplayJob, rows, now, ratio, total: int, grid: str, dynamic
     before, after = back.slowdown
     took = rows["transfer_ns"].to_numpy()
     mean = [float(np.average(x, weights=took)) for x in (rows["held"].to_numpy(), now)]
-    job = _computed(job, found, back, measured.n)
+    job = _computed(job, found, back)
     return job.note(
         assumptions=(
             f"communication holds {mean[1]:.4g} SMs (mean over its time) instead of {mean[0]:.4g}",
@@ -119,25 +120,20 @@ def _given_back(job: ReplayJob, rows, now, ratio, total: int, grid: str, dynamic
     )
 
 
-def _computed(job: ReplayJob, found: sm_share.Pairs, back: sm_share.Back, n: int) -> ReplayJob:
+def _computed(job: ReplayJob, found: sm_share.Pairs, back: sm_share.Back) -> ReplayJob:
     """Computations as long as they are now; those that move are slowed by the new mean."""
-    ratio, at = back.ratio, found.was.task
-    if job.graph.n == n:
-        # The replay slows computation by what runs beside it: that part is left to it.
-        given = job.facts.get("compute_slowdown") or job.facts.get("stated_slowdown")
-        was = given or found.was.slowdown
-        now = min(max(1.0, was * back.slowdown[1] / back.slowdown[0]), sm_contention.MOST)
-        even = np.ones(len(at))
-        times = [
-            sm_contention.factors(found.was, found.start_ns, found.end_ns, even, s)
-            for s in (was, now)
-        ]
-        ratio = ratio * times[0] / times[1]
-        job = replace(job, facts={**job.facts, "compute_slowdown": now})
-    else:
-        at = job.facts["place"][at]
+    # The replay slows computation by what runs beside it: that part is left to it.
+    given = job.facts.get("compute_slowdown") or job.facts.get("stated_slowdown")
+    was = given or found.was.slowdown
+    now = min(max(1.0, was * back.slowdown[1] / back.slowdown[0]), sm_contention.MOST)
+    even = np.ones(len(found.was.task))
+    times = [
+        sm_contention.factors(found.was, found.start_ns, found.end_ns, even, s) for s in (was, now)
+    ]
+    job = replace(job, facts={**job.facts, "compute_slowdown": now})
+    at = edges.place(job.graph)[found.was.task]
     dur = job.graph.dur_ns.copy()
-    dur[at] = np.rint(dur[at] * ratio).astype(np.int64)
+    dur[at] = np.rint(dur[at] * back.ratio * times[0] / times[1]).astype(np.int64)
     return job.with_graph(dur_ns=dur)
 
 

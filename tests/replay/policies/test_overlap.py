@@ -76,15 +76,6 @@ def test_buckets_move_the_same_bytes_in_the_same_time(tables):
     assert (made.graph.kind[made.place] == job.graph.kind).all()
 
 
-def test_buckets_do_not_contend_and_say_so(tables):
-    job = one_bucket(tables)
-    policy, values = resolve(f"overlap:{WHOLE}")
-    wired = replace(job, facts={**job.facts, "fabric": object()})
-    said = "without contention on the fabric"
-    assert any(said in w for w in policy.apply(wired, **values).warnings)
-    assert not any(said in w for w in policy.apply(job, **values).warnings)
-
-
 def test_computation_beside_buckets_runs_slower(tables):
     # At 1.25 the second computation does 0.8 ms until 2 ms, ends at 2.2; its bucket 3.2; the third
     # computation ends at 3.2 - 0.2 + 0.2 + 0.2 = 3.4, its bucket at 4.4, the optimizer at 4.5.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from retime.replay import run
+from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
 from retime.replay.retiming import transfers
@@ -48,3 +49,20 @@ def test_names_that_the_job_has_not_are_said_short_and_printable(job):
     assert len(said) < 300
     (said,) = transfers.chosen(job, op=[f"op{i}" for i in range(1000)])[0].warnings
     assert "980 more" in said
+
+
+def test_a_bucket_is_scaled_as_the_collective_that_it_is_of(tables):
+    for rank in (0, 1):
+        for k in (0, 1):
+            tables.kernel(rank, "gemm", 1_000 * k, 1_000 * (k + 1), step=0)
+        tables.part(rank, "all_reduce", 2_000, 6_000, instance=0, step=0, in_bytes=8 << 20)
+        tables.step(rank, 0, 0, 6_000)
+    job = run.baseline(kineto.build(tables.frames(), "two")).job
+    policy, values = resolve("overlap:until=recorded,backward=1,chunk=4MiB")
+    parted = policy.apply(job, **values)
+    moved = parted.graph.kind == Kind.TRANSFER
+    assert moved.sum() == 4
+    _, rows = transfers.chosen(parted)
+    half = transfers.scaled(parted, rows, np.array([0.5]))
+    np.testing.assert_allclose(half.graph.dur_ns[moved] / parted.graph.dur_ns[moved], 0.5)
+    np.testing.assert_allclose(parted.graph.dur_ns[moved], 2_000_000, rtol=2e-3)
