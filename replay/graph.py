@@ -163,8 +163,11 @@ def build(
     Raises GraphCycle, and ValueError for a column of another length or a negative time.
     """
     cols: dict[str, np.ndarray] = {}
+    constant = set()
     for name, (dtype, neutral) in _DEFAULTS.items():
         given = columns.pop(name, None)
+        if given is None:
+            constant.add(name)
         col = np.full(n, neutral, dtype) if given is None else np.asarray(given).astype(dtype)
         if col.shape != (n,):
             raise ValueError(f"column {name} has shape {col.shape}, expected ({n},)")
@@ -198,7 +201,7 @@ def build(
         op_names=tuple(op_names),
         comm_names=tuple(comm_names),
         extra={k: np.asarray(v)[order] for k, v in (extra or {}).items()},
-        **{name: col[order] for name, col in cols.items()},
+        **{name: col if name in constant else col[order] for name, col in cols.items()},
     )
     return graph, order
 

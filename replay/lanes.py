@@ -42,7 +42,7 @@ def step_times(
             some = what_ifs[first : first + LANES]
             keeps[:] = 0
             for k, (group, own_group) in enumerate(some):
-                keeps |= (group == own_group).view(np.uint8) << np.uint8(k)
+                _keep(group, own_group, np.uint8(1 << k), keeps)
             spans = _walk(gap, own, other, keeps, *edges, index, len(numbers), end)
             if marks:
                 spans = [
@@ -60,6 +60,12 @@ def _marked(graph: TaskGraph, ends: np.ndarray, own: np.ndarray, other: np.ndarr
     """`steps.step_times` of a traced job's what-if, whose steps lie between marks."""
     ends = np.ascontiguousarray(ends)
     return steps.step_times(graph, ends - np.where(own == 1, graph.dur_ns, other), ends)[1]
+
+
+@numba.njit(cache=True, nogil=True)
+def _keep(group, own_group, bit, keeps):  # pragma: no cover - compiled
+    for i in range(len(group)):
+        keeps[i] |= bit if group[i] == own_group else np.uint8(0)
 
 
 @numba.njit(cache=True, nogil=True)

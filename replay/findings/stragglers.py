@@ -174,7 +174,7 @@ def _groups(column: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     values, place = distinct(column)
     none = int(np.searchsorted(values, 0))
-    return values[none:], np.maximum(place - none, -1)
+    return values[none:], np.maximum(place - none, -1).astype(np.int32)
 
 
 def _first(place: np.ndarray, count: int) -> np.ndarray:
