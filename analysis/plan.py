@@ -45,8 +45,9 @@ def plan(
     a Fabric) takes the place of the machine's links, `memory` of a GPU's usable memory. `fix`
     holds degrees and choices not to be varied.
 
-    Returns `model`, `params`, `active_params` (those that a token meets), `gpus`, `machine`, `batch`, `memory_limit_bytes`, `plans` and
-    `infeasible`, rows alike: degrees and choices; `step_ns`, `low_ns`, `high_ns`; its parts
+    Returns `model`, `params`, `active_params` (those that a token meets), `gpus`, `machine`,
+    `batch`, `memory_limit_bytes`, `plans` and `infeasible`, rows alike: degrees and choices;
+    `step_ns`, `low_ns`, `high_ns`; its parts
     (`compute_ns`, `tp_ns`, `cp_ns`, `ep_ns`, `bubble_ns`, `dp_ns`, `optimizer_ns`); `bubble_share`,
     `mfu`; `memory_bytes`, `state_bytes`, `activation_bytes`; `volumes`, bytes a GPU sends in a step
     by dimension; `why_not`. And `assumptions`. Raises UsageError for what cannot be.

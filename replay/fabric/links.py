@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -82,11 +81,6 @@ class LinkGraph:
     def n(self) -> int:
         """Links."""
         return len(self.link_capacity_bytes_per_s)
-
-    @cached_property
-    def link_names(self) -> tuple[str, ...]:
-        """Every link's name, in order (made when first asked for: there may be many)."""
-        return tuple(b.name(i) for b in self.blocks.values() for i in range(b.first, b.last))
 
     def name(self, link: int) -> str:
         """One link's name. Raises IndexError."""

@@ -24,18 +24,6 @@ def distinct_groups(groups: int, experts: int, k: int) -> float:
     return groups * (1 - comb(experts - experts // groups, k) / comb(experts, k))
 
 
-def distinct_exact(choices: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """How many groups each token touches, int64 [t]; `choices` int [t, k], -1 for no choice.
-
-    `group` int [e] is the group of each expert.
-    """
-    of = np.where(choices < 0, -1, np.asarray(group)[np.maximum(choices, 0)])
-    of = np.sort(of, axis=1)
-    first = np.ones(of.shape, bool)
-    first[:, 1:] = of[:, 1:] != of[:, :-1]
-    return (first & (of >= 0)).sum(axis=1)
-
-
 def hit_probability(share: np.ndarray, k: int, group: np.ndarray, groups: int) -> np.ndarray:
     """Chance that a token has a choice in each group, float64 [g], from counts by expert alone.
 

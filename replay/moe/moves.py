@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..policy import BadParam
 from . import placing
 from .exchange import Exchange
+from .groups import hit_probability
 from .routed import Routing
 
 
@@ -15,15 +17,17 @@ class Moves:
     """Placements by layer for the members of one communicator.
 
     `why` says in one sentence why nothing can move; empty where it can. `copies_before` and
-    `copies_now` are choices that cross hosts in the steps held out, all layers; `moved` is how many
-    experts have another rank.
+    `copies_now` are choices that cross hosts in the steps held out, all layers; with `top_k`
+    choices a token, copies of tokens that do, sent once to each host. `moved` is how many experts
+    have another rank.
     """
 
     def __init__(
-        self, routing: Routing, one: Exchange, seen: Sequence[int], held_out: Sequence[int]
-    ):
+        self, routing: Routing, one: Exchange, seen: Sequence[int], held_out: Sequence[int],
+        top_k: int = 0,
+    ):  # fmt: skip
         self.routing, self.members, self.why = routing, one.demand.members, ""
-        self.held_out = tuple(held_out)
+        self.held_out, self.top_k = tuple(held_out), top_k
         self.copies_before = self.copies_now = 0.0
         self.moved = 0
         self.placed: dict[int, np.ndarray] = {}
@@ -57,8 +61,7 @@ class Moves:
         none = np.zeros((len(now), len(now)))
         found = placing.place(now, hosts, none, home)
         best = max(found, key=lambda to: float(home[expert, to].sum()))
-        crossing = float(later.sum() - later[expert, now].sum())
-        after = float(later.sum() - later[expert, best].sum())
+        crossing, after = (self._crossing(later, to) for to in (now, best))
         saved = int(home[expert, best].sum() - home[expert, now].sum())
         self.copies_before += crossing
         if saved <= 0 or after >= crossing:
@@ -79,6 +82,25 @@ class Moves:
         out = np.zeros((hosts, self.routing.experts))
         np.add.at(out, host, counts)
         return out.T
+
+    def _crossing(self, wanted: np.ndarray, host_of: np.ndarray) -> float:
+        """What crosses hosts with experts on `host_of` [e]: choices, or copies of tokens."""
+        if not self.top_k:
+            return float(wanted.sum() - wanted[np.arange(len(host_of)), host_of].sum())
+        out = 0.0
+        for home, choices in enumerate(wanted.T):
+            tokens = choices.sum() / self.top_k
+            if choices.max(initial=0.0) > tokens * (1 + 1e-9):
+                raise BadParam(
+                    f"policy place-experts: top_k={self.top_k}: one expert has "
+                    f"{choices.max() / choices.sum():.3g} of a host's choices, and no token "
+                    f"chooses one twice: at most {int(choices.sum() / choices.max())}"
+                )
+            if tokens > 0:
+                share = np.minimum(choices / tokens, 1.0)
+                hit = hit_probability(share, self.top_k, host_of, wanted.shape[1])
+                out += tokens * float(hit.sum() - hit[home])
+        return out
 
     def _within(
         self, experts: np.ndarray, load: np.ndarray, holder: np.ndarray, here: np.ndarray

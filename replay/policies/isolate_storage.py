@@ -2,8 +2,9 @@
 
 isolate: collectives that shared their links with storage lose that factor, and stalls of the loader
 stay. stage: batches come from the host's own drives, so that the traffic is off the network and a
-load takes bytes / B_nv. The factor is fitted to the job (the same collectives with and without
-storage beside them), or given.
+load takes bytes / B_nv; what `depth` steps of compute do not hide of that is a stall. The factor is
+fitted to the job (the same collectives with and without storage beside them), else that of its
+fabric's links, or given.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from .. import steps
 from ..costs import storage
 from ..graph import NULL, Kind, TaskGraph
 from ..job_clock import on_job_clock
@@ -37,6 +39,7 @@ def apply(
     guarantee: float,
     bandwidth: float | None,
     read: int,
+    depth: int,
 ) -> ReplayJob:
     """The job without the cost of sharing links with storage, or of reading from afar."""
     if factor is not None and not factor >= 1:
@@ -55,6 +58,8 @@ def apply(
         raise BadParam(f"policy isolate-storage: buffer={buffer}: bytes, or 0 for no queue")
     if not 0 < guarantee <= 1:
         raise BadParam(f"policy isolate-storage: guarantee={guarantee:g}: a share above 0, up to 1")
+    if depth < 0:
+        raise BadParam(f"policy isolate-storage: depth={depth}: steps, 0 or more")
     drives, told = fabric_says.value(
         job, "bytes/s of a host's drives", bandwidth,
         lambda f: f.storage and f.storage.staging.usable_bytes_per_s, 0.0,
@@ -65,7 +70,9 @@ def apply(
         )
     job = _isolated(job, factor, buffer, 1.0 if what == "stage" else guarantee)
     if what == "stage":
-        job = _staged(job, drives, read).note(assumptions=told)
+        job = _staged(job, drives, read, depth).note(assumptions=told)
+    else:
+        job = _stalled(job)
     return job.note(assumptions=ASSUMPTIONS)
 
 
@@ -98,6 +105,9 @@ def _isolated(job: ReplayJob, given: float | None, buffer: int, guarantee: float
     if not (share > 0).any():
         return job.note(warnings=("isolate-storage: no collective ran beside storage traffic",))
     times = storage_traffic.fitted(rows, share) if given is None else np.full(len(rows), given)
+    by_fabric = ()
+    if given is None:
+        times, by_fabric = storage_traffic.by_fabric(job, rows, times, share)
     known = np.isfinite(times)
     left = np.minimum(times, 1.0 / guarantee)
     with np.errstate(invalid="ignore"):
@@ -123,6 +133,7 @@ def _isolated(job: ReplayJob, given: float | None, buffer: int, guarantee: float
     notes = ()
     if len(seen):
         origin = "fitted to the same ones without" if given is None else "as given"
+        origin = "; ".join((origin, *by_fabric))
         notes = (
             f"{len(seen)} of {len(rows)} collectives ran beside storage, {np.median(seen):.3g} "
             f"times as long ({origin})",
@@ -143,10 +154,43 @@ def _isolated(job: ReplayJob, given: float | None, buffer: int, guarantee: float
     )
 
 
-def _staged(job: ReplayJob, bandwidth: float, read: int) -> ReplayJob:
-    """The job whose loads take bytes / bandwidth, where that is shorter than what was measured."""
+def _loads(job: ReplayJob) -> pl.DataFrame:
+    """Waits for batches as recorded, on the job's clock: rank, start_ns, end_ns."""
     events = job.table("events")
     loads = events.filter(storage.is_data_loading()) if len(events) else events
+    if not len(loads):
+        return loads
+    loads = loads.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
+    columns = ("rank", "start_ns", "end_ns")
+    return on_job_clock(loads.select(*columns), job.facts["ranks"], "start_ns", "end_ns")
+
+
+def _of_ranks(loads: pl.DataFrame) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Rank -> disjoint intervals in which it waits for a batch."""
+    return {
+        int(str(rank)): storage.union(of["start_ns"].to_numpy(), of["end_ns"].to_numpy())
+        for (rank,), of in loads.group_by("rank", maintain_order=True)
+    }
+
+
+def _stalled(job: ReplayJob) -> ReplayJob:
+    """The job, saying what its loader's stalls take: they stay where storage is only isolated."""
+    loads = _loads(job)
+    if not len(loads):
+        return job
+    waits = np.concatenate([end - begin for begin, end in _of_ranks(loads).values()])
+    return job.note(
+        assumptions=(
+            f"ranks wait {waits.sum() / 1e6:.4g} ms for {len(waits)} batches, "
+            f"{waits.max() / 1e6:.4g} ms for the slowest: such stalls stay (what=stage takes them "
+            "away)",
+        )
+    )
+
+
+def _staged(job: ReplayJob, bandwidth: float, read: int, depth: int) -> ReplayJob:
+    """The job whose ranks wait for a batch no longer than a read of `bandwidth` makes them."""
+    loads = _loads(job)
     graph = job.graph
     if not len(loads):
         return job.note(
@@ -162,18 +206,20 @@ def _staged(job: ReplayJob, bandwidth: float, read: int) -> ReplayJob:
                 "read=64MB: stalls stay",
             )
         )
-    ranks = job.facts["ranks"]
-    loads = loads.with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
-    loads = on_job_clock(loads.select("rank", "start_ns", "end_ns"), ranks, "start_ns", "end_ns")
-    least = read * 1e9 / bandwidth
+    _, took = steps.measured(job.facts.get("measured", graph))
     gap, dur = graph.gap_ns.copy(), graph.dur_ns.copy()
-    saved = 0
-    for (rank,), of_rank in loads.group_by("rank", maintain_order=True):
-        intervals = storage.union(of_rank["start_ns"].to_numpy(), of_rank["end_ns"].to_numpy())
-        saved += _shorten(graph, int(str(rank)), intervals, least, gap, dur)
+    saved, least = 0, 0.0
+    for rank, intervals in _of_ranks(loads).items():
+        waited = float((intervals[1] - intervals[0]).sum())
+        compute = max(float(took.sum()) - waited, 0.0) / max(len(took), 1)
+        stall = float(storage.stalls(np.array([read * 1e9 / bandwidth]), compute, depth)[0])
+        saved += _shorten(graph, rank, intervals, stall, gap, dur)
+        least = max(least, stall)
+    ahead = f", read {depth} steps ahead," if depth else ""
     notes = (
-        f"a load reads {read / 1e6:.4g} MB, in {least / 1e6:.4g} ms from the hosts' drives; the "
-        "data set is staged before the job, which is not counted",
+        f"a load reads {read / 1e6:.4g} MB, in {read * 1e3 / bandwidth:.4g} ms from the hosts' "
+        f"drives{ahead} and holds a step up for {least / 1e6:.4g} ms; the data set is staged "
+        "before the job, which is not counted",
         f"{saved / 1e6:.4g} ms of loading, over all ranks, are taken away",
     )
     return job.with_graph(gap_ns=gap, dur_ns=dur).note(assumptions=notes)
@@ -241,6 +287,13 @@ POLICY = Policy(
             "bandwidth", bandwidth_bytes_per_s, None, "bytes/s", "of a host's drives, with stage"
         ),
         Param("read", size_bytes, 0, "bytes", "that a load reads, with stage"),
+        Param(
+            "depth",
+            int,
+            0,
+            "steps",
+            "that a batch is read ahead, with stage: what of the read they do not hide stalls",
+        ),
     ),
     assumptions=ASSUMPTIONS,
     apply=apply,

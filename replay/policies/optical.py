@@ -122,7 +122,7 @@ def apply(
 
 
 def _lines(matchings: np.ndarray, matrix: np.ndarray | None) -> np.ndarray:
-    """What each port needs, float64 [lines, circuits]: of the demand, or of each one's matchings."""
+    """What ports need, float64 [lines, circuits]: of the demand, else one line of matchings."""
     if matrix is None:
         return matchings[None, :]
     out = np.array(matrix, np.float64)

@@ -18,8 +18,8 @@ NEUTRAL = {"train": 1.0}
 """Nothing is held out, so nothing is judged and nothing moves."""
 
 ASSUMPTIONS = (
-    "a choice of an expert on another host is a copy sent there (choices of one token that share a "
-    "host are not told apart in counts)",
+    "bytes go with choices of experts on other hosts; with top_k a placement is judged by copies, "
+    "one to each host, of tokens that choose as the counts tell and otherwise at random",
     "an all-to-all takes as long as its busiest port, and routing does not change",
 )
 
@@ -29,6 +29,7 @@ def apply(
     *,
     train: float,
     amortise: int,
+    top_k: int,
     hidden_size: int,
     intermediate: int,
     element: int,
@@ -39,6 +40,8 @@ def apply(
     name = "place-experts"
     params.checked(name, amortise=amortise, hidden_size=hidden_size, intermediate=intermediate,
                    element=element)  # fmt: skip
+    if top_k < 0:
+        raise BadParam(f"policy {name}: top_k={top_k}: experts of a token, or 0 where not known")
     if not 0 < train <= 1:
         raise BadParam(f"policy {name}: train={train}: a share of the steps, above 0 to 1")
     if "exchanged" in job.facts:
@@ -64,7 +67,7 @@ def apply(
     for i, one in enumerate(found.exchanges):
         key = one.demand.members.tobytes()
         if key not in moves:
-            moves[key] = Moves(routing, one, seen, held_out)
+            moves[key] = Moves(routing, one, seen, held_out, top_k)
         plan = moves[key]
         if plan.why:
             unmoved.add(plan.why)
@@ -87,8 +90,9 @@ def apply(
         return job
     (out, into), (out_now, into_now) = exchange.busiest(before), exchange.busiest(after)
     was, now = (sum(getattr(m, c) for m in moves.values()) for c in ("copies_before", "copies_now"))
+    what = f"copies of tokens ({top_k} experts each, by counts)" if top_k else "choices"
     said = (
-        f"placed by {len(seen)} steps of the log, judged by {len(held_out)} others: choices that "
+        f"placed by {len(seen)} steps of the log, judged by {len(held_out)} others: {what} that "
         f"cross hosts {was:.0f} to {now:.0f}, {sum(m.moved for m in moves.values())} experts moved",
         f"busiest rank over the mean: out {out:.3f} to {out_now:.3f}, in {into:.3f} to "
         f"{into_now:.3f}",
@@ -107,6 +111,13 @@ POLICY = Policy(
     params=(
         Param("train", float, 0.5, "", "share of the log's steps that placements are made from"),
         Param("amortise", int, 1000, "steps", "over which moving the weights is spread"),
+        Param(
+            "top_k",
+            int,
+            0,
+            "experts",
+            "of a token: copies sent once to each host are judged; 0: choices, each a copy",
+        ),
         Param("hidden_size", int, tokens.HIDDEN, "", "hidden size, for an expert's weights"),
         Param("intermediate", int, tokens.INTERMEDIATE, "", "width of an expert, for the same"),
         Param("element", int, 2, "bytes", "of a weight"),

@@ -9,8 +9,10 @@ from .. import models
 from ..calibration import calibrate
 from ..calibration.hockney import coefficients, usual
 from ..costs import storage
+from ..fabric import storage_beside
 from ..job_clock import on_job_clock
 from ..policy import ReplayJob
+from . import seats
 from .places import Places
 
 LEAST_BESIDE = 0.5
@@ -55,6 +57,31 @@ def fitted(rows: pl.DataFrame, share: np.ndarray) -> np.ndarray:
     times = frame.select((beside / alone).over(by).alias("times"))["times"]
     # Not slower beside storage: it did not share a link.
     return np.maximum(times.cast(pl.Float64).fill_null(np.nan).to_numpy(), 1.0)
+
+
+def by_fabric(
+    job: ReplayJob, rows: pl.DataFrame, times: np.ndarray, share: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """`times` with what the job's fabric says where none compare, and words where it says any.
+
+    All GPUs of a communicator's hosts read at once, beside its ring; rails one after another, as
+    rings between hosts lie. As they are without a fabric that has storage.
+    """
+    fabric = job.facts.get("fabric")
+    missing = ~np.isfinite(times) & (share > 0)
+    if fabric is None or fabric.storage is None or not missing.any():
+        return times, ()
+    gpu, why = seats.gpus(job, fabric)
+    if why:
+        return times, ()
+    wires, each = seats.wires(fabric), fabric.gpus_per_host
+    out = times.copy()
+    names = rows["comm"].to_numpy()
+    for comm in np.unique(names[missing]):
+        at = gpu[calibrate.ranks_of(job, str(comm))]
+        at = at[np.lexsort((at, at % each))]
+        out[missing & (names == comm)] = storage_beside.times_as_long(wires, at)
+    return out, (f"{int(missing.sum())} of them by the links of fabric {fabric.name}",)
 
 
 def queued_ns(job: ReplayJob, rows: pl.DataFrame, buffer: int) -> np.ndarray:

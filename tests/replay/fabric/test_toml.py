@@ -92,7 +92,7 @@ def test_everything_that_a_file_can_say():
     assert fabric.nic.at == (0, 1)
     assert [t.share for t in fabric.traffic] == [0.7, 0.3]
     links = graph(fabric)
-    rate = dict(zip(links.link_names, links.link_capacity_bytes_per_s, strict=True))
+    rate = {links.name(i): c for i, c in enumerate(links.link_capacity_bytes_per_s)}
     assert rate["scale_up_tx gpu 7"] == 360e9
     assert rate["pcie_switch_up host 2 switch 1"] == 50e9
     assert rate["nic_tx host 5 rail 1"] == pytest.approx(48.5e9)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from retime.replay.moe import groups, tokens
+from retime.replay.moe import groups, placing, tokens
 
 
 def test_bytes_of_a_token():
@@ -59,7 +59,7 @@ def test_an_expert_that_all_tokens_choose_is_surely_hit():
 
 def test_exact_groups_of_tokens():
     choices = np.array([[0, 1, 2], [3, 3, -1], [-1, -1, -1]])
-    assert groups.distinct_exact(choices, np.array([0, 0, 1, 1])).tolist() == [2, 1, 0]
+    assert placing.copies(choices, np.array([0, 0, 1, 1])).tolist() == [2, 1, 0]
 
 
 @given(st.integers(1, 5), st.integers(0, 2**31))
@@ -92,7 +92,7 @@ def test_estimate_from_real_counts_against_real_tokens(retime_traces):
         share = np.bincount(choices.ravel(), minlength=experts) / len(choices)
         for g in (2, 4, 8):
             group = np.arange(experts) // (experts // g)
-            exact = groups.distinct_exact(choices, group).mean()
+            exact = placing.copies(choices, group).mean()
             counted = groups.hit_probability(share, k, group, g).sum()
             uniform = groups.distinct_groups(g, experts, k)
             off[layer, g] = (counted / exact - 1, uniform / exact - 1)

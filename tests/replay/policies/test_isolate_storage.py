@@ -15,6 +15,7 @@ from retime.queries.loader import connect
 from retime.replay import engine, run
 from retime.replay.calibration import calibrate
 from retime.replay.costs import storage
+from retime.replay.fabric import load
 from retime.replay.graph import Kind
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
@@ -213,11 +214,65 @@ def test_staging_takes_away_stalls_too_and_isolating_does_not(tables):
         "guarantee=2",
         "what=stage",
         "bandwidth=0GB/s",
+        "depth=-1",
     ],
 )
 def test_out_of_range(tables, spec):
     with pytest.raises(BadParam):
         under(job(tables), f"isolate-storage:{spec}")
+
+
+def test_what_prefetching_does_not_hide_stalls(tables):
+    """Compute 5 ms a step, reads of 9 ms one step ahead: 4 ms stay; two ahead hide all of it.
+
+    The shape of 400 ms of compute and reads of 100, 100, 900, 100 ms: stalls of 0, 0, 500, 0.
+    """
+    # Steps of 8 ms, one in six with a wait of 3 ms: 7.5 ms of compute a step.
+    before = job(tables, loads=((2, 0), (2, 1)))
+    host = before.graph.kind == Kind.HOST
+
+    def saved(spec):
+        staged = under(before, f"isolate-storage:what=stage,bandwidth=1GB/s,{spec}")
+        return (before.graph.dur_ns - staged.graph.dur_ns)[host].sum()
+
+    assert saved("read=9MB") == 0
+    assert saved("read=9MB,depth=1") == 2 * 1.5 * MS
+    assert saved("read=9MB,depth=2") == 2 * 3 * MS
+
+
+def test_isolating_says_which_stalls_stay(tables):
+    before = job(tables, traffic=BESIDE, slow=(2,), loads=((2, 0), (2, 1), (4, 0)))
+    after = under(before, "isolate-storage")
+    assert any("wait 9 ms for 3 batches, 3 ms for the slowest" in a for a in after.assumptions)
+
+
+TWO = """
+name = "two"
+gpus_per_host = 1
+hosts = 2
+[nic]
+bandwidth = "400Gb/s"
+[network]
+wiring = "rail"
+hosts_per_leaf = 2
+uplinks = 2
+[storage]
+attach = "shared"
+"""
+
+
+def test_a_fabric_says_the_factor_where_nothing_compares(tables):
+    # Two hosts of a GPU: the ring enters each host by the NIC by which it reads: half is left.
+    fabric = load(TWO)
+    before = job(tables, traffic=[(0, 60 * MS)])
+    apart = before.facts["ranks"].with_columns(host=pl.Series(["a", "b"]))
+    before = replace(before, facts={**before.facts, "ranks": apart, "fabric": fabric})
+    after = under(before, "isolate-storage")
+    assert transfers(after) == [MS / 2]
+    assert any("by the links of fabric two" in a for a in after.assumptions)
+    own = load(TWO.replace('"shared"', '"own"\nbandwidth = "200Gb/s"'))
+    kept = under(replace(before, facts={**before.facts, "fabric": own}), "isolate-storage")
+    assert transfers(kept) == [MS]
 
 
 def test_staging_needs_the_bytes_of_a_load(tables):

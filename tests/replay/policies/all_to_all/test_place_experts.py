@@ -41,6 +41,19 @@ def test_experts_go_home(a2a_job, under, moved_ns):
     assert "128 to 16, 4 experts moved" in said
 
 
+def test_tokens_that_cross_hosts_are_counted_once_a_host(a2a_job, under):
+    # 18 tokens of two choices on each host and step; weights 1, 1, b, b that give 2, 2, 16, 16 of
+    # 36: b = 7 + sqrt(57). Both choices are at home in 1 of 1 + 4 b + b^2 draws, later in b^2.
+    b = 7 + 57**0.5
+    draws = 1 + 4 * b + b * b
+    before, after = 72 * (1 - 1 / draws), 72 * (1 - b * b / draws)
+    job = job_of(a2a_job)
+    said = under(job, f"place-experts:top_k=2,{PORTS}").assumptions
+    assert any(f"cross hosts {before:.0f} to {after:.0f}, 4 experts" in a for a in said)
+    with pytest.raises(BadParam, match="at most 2"):
+        under(job, f"place-experts:top_k=3,{PORTS}")
+
+
 def test_experts_that_are_at_home_stay(a2a_job, under, unchanged):
     home = CROSSED[:, [2, 3, 0, 1]]
     job = job_of(a2a_job, home)
