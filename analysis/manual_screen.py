@@ -12,9 +12,18 @@ if TYPE_CHECKING:
 
 
 def show_terms(
-    out: Console, rows: Sequence[Sequence[str]], *, indent: str = "  ", style: str = "bold"
+    out: Console,
+    rows: Sequence[Sequence[str]],
+    *,
+    indent: str = "  ",
+    style: str = "bold",
+    rest: str = "",
+    gap: int = 2,
 ) -> None:
-    """Terms and their meaning: the last text of a row is wrapped beside the columns before it."""
+    """Terms and their meaning: the last text of a row is wrapped beside the columns before it.
+
+    `style` is the first column's, `rest` the wrapped text's; `gap` is between columns.
+    """
     from textwrap import wrap
 
     from rich.cells import cell_len
@@ -24,17 +33,17 @@ def show_terms(
     n = len(rows[0]) - 1 if rows else 0
     room = [max(cell_len(row[i]) for row in rows) for i in range(n)]
     used = [i for i in range(n) if room[i]]
-    left = len(indent) + sum(room[i] + 2 for i in used)
+    left = len(indent) + sum(room[i] + gap for i in used)
     for row in rows:
-        parts = [row[i] + " " * (room[i] - cell_len(row[i]) + 2) for i in used]
+        parts = [row[i] + " " * (room[i] - cell_len(row[i]) + gap) for i in used]
         texts = wrap(row[-1], max(24, out.width - left), break_on_hyphens=False) or [""]
         line = Text(indent, no_wrap=True, overflow="crop")
         line.append(parts[0], style=style)
         line.append("".join(parts[1:]), style="dim")
-        line.append(texts[0])
+        line.append(texts[0], style=rest)
         out.print(line, soft_wrap=True)
         for text in texts[1:]:
-            out.print(Text(" " * left + text), soft_wrap=True)
+            out.print(Text(" " * left + text, style=rest), soft_wrap=True)
 
 
 def show_tables(out: Console, rows: Sequence[Mapping[str, Any]], name: str | None) -> None:

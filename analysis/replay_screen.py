@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import trust, units
 from .columns import cells, lines, show_table
 from .manual_screen import show_terms
+from .notes_screen import show_notes
 from .screen import clean
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
         _show_estimates(out, result["policies"], n)
     elif result.get("floors"):
         out.print(_floors_words(result["floors"]), style="dim")
-    assumed = dict.fromkeys(s for p in result["policies"] for s in p.get("assumptions") or ())
-    for text in assumed:
-        out.print(f"assumes: {clean(text)}", style="dim")
-    for text in dict.fromkeys(s for s in said if s not in doubts):
-        out.print(f"warning: {clean(text)}", style="yellow")
+    tried = [
+        {**p, "warnings": [s for s in p.get("warnings") or () if s not in doubts]}
+        for p in result["policies"]
+    ]
+    show_notes(out, tried, "assumptions", "assumes", "dim")
+    of_all = [s for s in result.get("warnings") or () if s not in doubts]
+    show_notes(out, tried, "warnings", "warning", "yellow", of_all)
     if "calibration" in result:
         out.print()
         _show_calibration(out, result["calibration"])

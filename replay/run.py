@@ -18,6 +18,7 @@ from .graph import TaskGraph
 from .load import load, with_fabric
 from .policy import ReplayJob
 from .scenarios import Chosen, plan
+from .told import short, told
 
 __all__ = [
     "Baseline",
@@ -136,7 +137,7 @@ def replay(
         "fidelity_pct": base.fidelity_pct,
         "critical_path": base.path._asdict(),
         "floors": _floors(base, base.job, base.start_ns, base.replayed_ns.mean())[0],
-        "warnings": _warnings(base),
+        "warnings": told(_warnings(base)),
         "policies": estimates(base, tries),
     }
     return {**result, "calibration": calibrate.table(base.job)} if calibration else result
@@ -257,8 +258,8 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
             for name, was, is_now in zip(now._fields, base.communication, now, strict=True)
         },
         "floors": floors,
-        "assumptions": list(dict.fromkeys((*applied, *base.job.assumptions, *job.assumptions))),
-        "warnings": list(dict.fromkeys((*_warnings(base), *job.warnings, *said))),
+        "assumptions": told((*applied, *base.job.assumptions, *job.assumptions)),
+        "warnings": told((*_warnings(base), *job.warnings, *said)),
     }
 
 
@@ -276,7 +277,7 @@ def _floors(
     told = {
         "free_communication_ns": _ns(found.free_communication_ns * to_measured),
         "busiest_link_ns": _ns(found.busiest_link_ns * to_measured),
-        "link": found.link,
+        "link": short(found.link),
     }
     return told, found.highest_ns
 

@@ -84,30 +84,59 @@ def test_what_is_doubtful_is_said_before_anything_else():
     assert lines[-1] == "warning: few steps"
 
 
+def test_what_several_policies_say_is_there_once_under_their_names():
+    a = {**entry("a"), "assumptions": ["of all", "of a and b"], "warnings": []}
+    b = {**entry("b"), "assumptions": ["of all", "of a and b", "of b"], "warnings": ["b warns"]}
+    c = {**entry("c"), "assumptions": ["of all"], "warnings": []}
+    both = {**entry("a + b + c"), "assumptions": ["in order", "of all", "of a and b", "of b"],
+            "warnings": ["b warns", "the job warns"]}  # fmt: skip
+    lines = screen(
+        160, replay_screen.show_replay, result([a, b, c, both], warnings=["the job warns"])
+    )
+    assert lines[lines.index("assumes: of all") :] == [
+        "assumes: of all",
+        "assumes (a, b):",
+        "  - of a and b",
+        "assumes (b):",
+        "  - of b",
+        "assumes (all together):",
+        "  - in order",
+        "warning: the job warns",
+        "warning (b):",
+        "  - b warns",
+    ]
+
+
+def test_points_of_a_sweep_are_counted_not_named():
+    points = [
+        {**entry(factor=k / 10), "warnings": [] if k else ["nobody is late"]} for k in range(5)
+    ]
+    lines = screen(160, replay_screen.show_replay, result(points))
+    assert lines[-3:] == [
+        "assumes: compute keeps its time",
+        "warning (align-arrivals (1 of 5 points)):",
+        "  - nobody is late",
+    ]
+
+
+def test_long_sentences_are_wrapped_under_themselves():
+    long = {**entry(), "assumptions": ["a word " * 30], "warnings": []}
+    lines = screen(80, replay_screen.show_replay, result([long]))
+    at = next(i for i, line in enumerate(lines) if line.startswith("assumes: a word"))
+    assert len(lines) > at + 2
+    assert all(len(line) <= 80 for line in lines)
+    assert all(
+        line.startswith(" " * 9 + "a word") or line.startswith(" " * 9 + "word")
+        for line in lines[at + 1 :]
+    )
+
+
 def test_without_policies_the_floors_are_a_sentence():
     lines = screen(160, replay_screen.show_replay, result([]))
     assert lines[-1] == (
         "floors: no step under 120 ms with communication free, or 30.0 ms at the busiest link "
         "(rank 3, inter host: 1.5 GB a step at 50 GB/s (fabric h100))"
     )
-
-
-def test_the_calibration():
-    row = {
-        "comm": "0", "dim": "dp", "op": "all_reduce", "algo": "ring", "level": "intra host",
-        "n": 8, "alpha_ns": 2_500.0, "alpha_error_ns": 130.0, "bandwidth_bytes_per_s": 295e9,
-        "bandwidth_error_bytes_per_s": 12e9, "separated": True, "error_pct": 23.9,
-        "tau_ns": 15_600.0, "tau_spread_ns": 105_000.0, "collectives": 28, "min_bytes": 192,
-        "max_bytes": 150_994_944, "caveat": None,
-    }  # fmt: skip
-    none = {**row, "alpha_ns": None, "bandwidth_bytes_per_s": None, "separated": False,
-            "error_pct": None, "caveat": "larger ones took no longer"}  # fmt: skip
-    lines = screen(200, replay_screen.show_replay, result([], calibration=[row, none]))
-    assert lines[-2].split() == [
-        "all_reduce", "on", "0", "dp", "8", "intra", "host", "ring", "2.50", "us", "±", "130",
-        "ns", "295", "±", "12", "GB/s", "15.6", "us", "±", "105", "us", "28", "23.9", "%",
-    ]  # fmt: skip
-    assert lines[-1].endswith("larger ones took no longer")
 
 
 def test_the_catalogue_is_in_the_order_in_which_policies_apply():
