@@ -1,40 +1,36 @@
-"""What each arrival at a collective waited for on its own rank: the chain that made it late."""
+"""What each arrival at a collective waited for on its own rank: the chain that made it late.
+
+Back from an arrival to the task of its rank that ended last, past other collectives (from a
+transfer to the rank's own arrival), until the rank's arrival before it among those asked for. Work
+beside that chain (a host that runs ahead of its device, another stream) delayed nobody. Where steps
+do not depend on each other, each is looked at by itself. No task is in the chains of two arrivals:
+a chain ends where the one before it began.
+"""
 
 from __future__ import annotations
 
-import threading
 from typing import NamedTuple
 
 import numba
 import numpy as np
 
-from . import close, engine
+from . import close, engine, sweep
 from .graph import TaskGraph
 from .steps import participations
 
-
-def waited_for(graph: TaskGraph, end: np.ndarray, arrive: np.ndarray) -> np.ndarray:
-    """For each task the arrival (position in `arrive`) that waited for it, -1 for none; int64 [n].
-
-    Back from each arrival to the task of its rank that ended last, past other collectives (from a
-    transfer to the rank's own arrival), until the rank's arrival before it. Work beside that chain
-    (a host that runs ahead of its device, another stream) delayed nobody. `end` is that of a
-    replay, int64 [n] in ns. Where steps do not depend on each other, each is looked at by itself.
-    """
-    chains = graph.chains
-    out = np.full(graph.n, -1, np.int64)
-    found = chains.waited_for(end[chains.order], arrive)
-    out[chains.order[found.task]] = found.arrival
-    return out
+AT_ONCE = 50_000
+"""Arrivals whose chains a core walks before it takes more: fewer are not worth another thread."""
 
 
-class Waits(NamedTuple):
-    """Tasks that arrivals waited for, int64 [w] each; a task of several counts for the last."""
+class Work(NamedTuple):
+    """What counts on a chain, all [n] in the order of `Chains`; what is shed, is shed in place."""
 
-    task: np.ndarray
-    """In the order of `Chains`."""
-    arrival: np.ndarray
-    """Position in the arrivals that were asked for."""
+    is_work: np.ndarray
+    """bool: tasks whose duration counts."""
+    is_delay: np.ndarray
+    """bool: tasks whose launch delay counts."""
+    dur_ns: np.ndarray
+    gap_ns: np.ndarray
 
 
 class Chains:
@@ -48,70 +44,164 @@ class Chains:
         self.order = close.order(graph)
         self.pred_ptr, self.pred, self.place = close.edges(graph, self.order)
         self.rank = graph.rank[self.order]
-        self._of_arrival = graph.rank, graph.step
         self._release = graph.release_ns[self.order]
         owner = np.repeat(np.arange(graph.n), np.diff(graph.pred_ptr))
-        self._chained = bool((graph.step[graph.pred] != graph.step[owner]).any())
+        self.chained = bool((graph.step[graph.pred] != graph.step[owner]).any())
         arrivals, transfers = participations(graph)
-        self._own = np.full(graph.n, -1, np.int64)
-        self._own[self.place[transfers]] = self.place[arrivals]
-        # One a thread, as estimates run side by side: -1 between calls, what a walk has met is
-        # cleaned again.
-        self._scratch = threading.local()
+        self.own = np.full(graph.n, -1, np.int64)
+        self.own[self.place[transfers]] = self.place[arrivals]
 
     def ends(self, dur: np.ndarray, gap: np.ndarray, out: np.ndarray) -> None:
         """A replay under these times: ends into `out`; all int64 [n], in this order."""
         engine.ends(gap, dur, self.pred_ptr, self.pred, self._release, out)
 
-    def waited_for(
-        self, end: np.ndarray, arrive: np.ndarray, walked: np.ndarray | None = None
-    ) -> Waits:
-        """The tasks that arrivals (of the graph) waited for, with these ends (in this order).
 
-        `walked` (bool, one an arrival) leaves out the chains of the others.
+class _Where(NamedTuple):
+    """What a walk goes by: a graph's edges, one replay's ends, arrivals and those before them."""
+
+    pred_ptr: np.ndarray
+    pred: np.ndarray
+    rank: np.ndarray
+    own: np.ndarray
+    end: np.ndarray
+    arrive: np.ndarray
+    since: np.ndarray
+
+
+class Waits:
+    """The chains of some arrivals (tasks of the graph, int64 [a]), under one replay after another.
+
+    `at` says under which; ends are int64 [n] in the order of `Chains`.
+    """
+
+    def __init__(self, graph: TaskGraph, arrive: np.ndarray):
+        self._chains = chains = graph.chains
+        self._arrive = chains.place[arrive]
+        step = graph.step[arrive]
+        group = graph.rank[arrive], np.zeros_like(step) if chains.chained else step
+        self._order = np.lexsort(group[::-1])
+        change = np.zeros(len(arrive), bool)
+        change[:1] = True
+        for column in group:
+            change[1:] |= column[self._order[1:]] != column[self._order[:-1]]
+        self._first = np.append(np.flatnonzero(change), len(arrive))
+        self._group = np.empty(len(arrive), np.int64)
+        self._group[self._order] = np.cumsum(change)
+        self._sorted = False
+        self._since = np.empty(len(arrive), np.int64)
+
+    def at(self, end: np.ndarray) -> np.ndarray:
+        """When each arrives, int64 [a]: what `spent` and `shed` then go by."""
+        self._end, at = end, end[self._arrive]
+        if not self._sorted:
+            self._order, self._sorted = np.lexsort((at, self._group)), True
+        # Arrivals of a rank seldom change places between replays: sorted already, or nearly so.
+        _since(self._order, self._first, at, self._since)
+        return at
+
+    def spent(self, work: Work) -> np.ndarray:
+        """What the work on each arrival's chain takes, int64 [a], ns."""
+        total = np.zeros(len(self._arrive), np.int64)
+        self._over(np.arange(len(total)), lambda which: _spent(*self._where(), which, *work, total))
+        return total
+
+    def shed(self, work: Work, which: np.ndarray, usual_ns: np.ndarray, most_ns: np.ndarray) -> int:
+        """Takes from the chains of `which` arrivals what they spend above `usual_ns`, in place.
+
+        From each task alike, and no more than `most_ns` from a chain (int64 [a] both); how many
+        ns in all.
         """
-        rank, step = (column[arrive] for column in self._of_arrival)
-        if self._chained:
-            step = np.zeros(len(arrive), np.int64)
-        arrive = self.place[arrive]
-        order = np.lexsort((end[arrive], step, rank))
-        same = rank[order[1:]] == rank[order[:-1]]
-        same &= step[order[1:]] == step[order[:-1]]
-        since = np.full(len(arrive), np.iinfo(np.int64).min)
-        since[order[1:][same]] = end[arrive[order[:-1][same]]]
-        which = np.arange(len(arrive)) if walked is None else np.flatnonzero(walked)
-        edges = self.pred_ptr, self.pred, self.rank, self._own
-        window, met = self._window_and_met()
-        n = _walk(*edges, end, arrive, since, which, window, met)
-        task = met[:n].copy()
-        arrival = window[task]
-        window[task] = -1
-        return Waits(task, arrival)
+        more = usual_ns, most_ns
+        return sum(self._over(which, lambda some: _shed(*self._where(), some, *work, *more)))
 
-    def _window_and_met(self) -> tuple[np.ndarray, np.ndarray]:
-        if not hasattr(self._scratch, "window"):
-            n = len(self.order)
-            self._scratch.window = np.full(n, -1, np.int64)
-            self._scratch.met = np.empty(n, np.int64)
-        return self._scratch.window, self._scratch.met
+    def _where(self) -> _Where:
+        chains = self._chains
+        edges = chains.pred_ptr, chains.pred, chains.rank, chains.own
+        return _Where(*edges, self._end, self._arrive, self._since)
+
+    def _over(self, which: np.ndarray, of) -> list:
+        parts = max(1, min(sweep.cores(), len(which) // AT_ONCE))
+        return sweep.over(of, np.array_split(which, parts), tasks=0)
 
 
 @numba.njit(cache=True, nogil=True)
-def _walk(pred_ptr, pred, rank, own, end, arrive, since, which, window, met):  # pragma: no cover
-    """Writes the arrival of each task that is met to `window`, and the tasks to `met`: how many."""
-    n = 0
+def _since(order, first, at, since):  # pragma: no cover - compiled
+    """Writes when each arrival's forerunner in its group arrived; sorts `order` by time, in place.
+
+    A group's rows are `order[first[g]:first[g + 1]]`; of equal times the lower index comes first.
+    """
+    for g in range(len(first) - 1):
+        a, b = first[g], first[g + 1]
+        for i in range(a + 1, b):
+            k, j = order[i], i
+            while j > a and (
+                at[order[j - 1]] > at[k] or (at[order[j - 1]] == at[k] and order[j - 1] > k)
+            ):
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = k
+        for i in range(a, b):
+            since[order[i]] = at[order[i - 1]] if i > a else np.iinfo(np.int64).min
+
+
+@numba.njit(cache=True, nogil=True)
+def _before(pred_ptr, pred, rank, own, end, i, since):  # pragma: no cover - compiled
+    """The task before task i on its chain, -1 where the chain begins with i."""
+    last = own[i]
+    if last < 0:
+        for e in range(pred_ptr[i], pred_ptr[i + 1]):
+            j = pred[e]
+            if rank[j] == rank[i] and (last < 0 or end[j] > end[last]):
+                last = j
+    return last if last >= 0 and end[last] > since else -1
+
+
+@numba.njit(cache=True, nogil=True)
+def _total(
+    pred_ptr, pred, rank, own, end, i, since, is_work, is_delay, dur, gap
+):  # pragma: no cover - compiled
+    total = 0
+    while i >= 0:
+        if is_work[i]:
+            total += dur[i]
+        if is_delay[i]:
+            total += gap[i]
+        i = _before(pred_ptr, pred, rank, own, end, i, since)
+    return total
+
+
+@numba.njit(cache=True, nogil=True)
+def _spent(
+    pred_ptr, pred, rank, own, end, arrive, since, which, is_work, is_delay, dur, gap, total
+):  # pragma: no cover - compiled
     for k in which:
+        total[k] = _total(
+            pred_ptr, pred, rank, own, end, arrive[k], since[k], is_work, is_delay, dur, gap
+        )
+
+
+@numba.njit(cache=True, nogil=True)
+def _shed(
+    pred_ptr, pred, rank, own, end, arrive, since, which, is_work, is_delay, dur, gap, usual, most
+):  # pragma: no cover - compiled
+    shed = 0
+    for k in which:
+        total = _total(
+            pred_ptr, pred, rank, own, end, arrive[k], since[k], is_work, is_delay, dur, gap
+        )
+        less = min(total - usual[k], most[k])
+        if less <= 0:
+            continue
+        share = less / max(total, 1)
         i = arrive[k]
         while i >= 0:
-            if window[i] < 0:
-                met[n] = i
-                n += 1
-            window[i] = k
-            last = own[i]
-            if last < 0:
-                for e in range(pred_ptr[i], pred_ptr[i + 1]):
-                    j = pred[e]
-                    if rank[j] == rank[i] and (last < 0 or end[j] > end[last]):
-                        last = j
-            i = last if last >= 0 and end[last] > since[k] else -1
-    return n
+            if is_work[i]:
+                less = np.int64(np.rint(dur[i] * share))
+                dur[i] -= less
+                shed += less
+            if is_delay[i]:
+                less = np.int64(np.rint(gap[i] * share))
+                gap[i] -= less
+                shed += less
+            i = _before(pred_ptr, pred, rank, own, end, i, since[k])
+    return shed

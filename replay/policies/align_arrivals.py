@@ -15,10 +15,11 @@ without launch delays gives the straggler study's S.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from .. import engine
+from ..arrivals import Waits, Work
+from ..codes import distinct
 from ..findings import ideal
 from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
@@ -75,7 +76,7 @@ def apply(
 
 
 def _known(name: str, asked: tuple[int, ...], have: np.ndarray) -> None:
-    known = np.unique(have[have >= 0])
+    known = distinct(have[have >= 0])[0]
     strange = sorted(set(asked) - set(known.tolist()))
     if strange:
         has = f"{known[0]} to {known[-1]}" if len(known) else "none"
@@ -88,7 +89,7 @@ def _to_ideal(graph: TaskGraph, chosen: np.ndarray, factor: float, cause: str) -
     dur, gap = graph.dur_ns, graph.gap_ns
     moved = chosen & (cause != "launch")
     if cause == "compute":
-        moved &= np.isin(graph.kind, ideal.WORK)
+        moved &= graph.is_(*ideal.WORK)
     dur = np.where(moved, _scaled(dur, ideal.durations_ns(graph), factor), dur)
     if cause != "compute":
         gap = np.where(chosen, _scaled(gap, ideal.gaps_ns(graph), factor), gap)
@@ -126,22 +127,28 @@ def _align(
 def _arrivals(graph: TaskGraph, comms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tasks that arrive at collectives of these comms, and each one's instance as a code."""
     meets = [not name.endswith(("send", "recv")) for name in graph.op_names] + [True]
-    of_comms = np.isin(graph.comm, comms) & (graph.collective >= 0)
+    asked = np.zeros(int(max(graph.comm.max(initial=-1), comms.max(initial=-1))) + 2, bool)
+    asked[comms] = True
+    of_comms = asked[graph.comm] & (graph.collective >= 0)
     arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & of_comms & np.array(meets)[graph.op])
-    _, instance = np.unique(graph.collective[arrive], return_inverse=True)
-    return arrive, instance.reshape(-1)
+    return arrive, distinct(graph.collective[arrive])[1]
 
 
 def _layers(graph: TaskGraph) -> list[np.ndarray]:
     """Comms of two or more ranks, in sets of disjoint members, most collectives first."""
-    arrive, _ = _arrivals(graph, np.unique(graph.comm))
-    comm, rank = graph.comm[arrive], graph.rank[arrive]
-    comms, n = np.unique(comm, return_counts=True)
-    members = {int(c): np.unique(rank[comm == c]) for c in comms}
-    often = {int(c): k / len(members[int(c)]) for c, k in zip(comms, n, strict=True)}
+    arrive, _ = _arrivals(graph, distinct(graph.comm[graph.comm >= 0])[0])
+    ranks, rank = distinct(graph.rank[arrive])
+    pairs, place = distinct(graph.comm[arrive].astype(np.int64) * len(ranks) + rank)
+    members: dict[int, set[int]] = {}
+    often: dict[int, float] = {}
+    for pair, n in zip(pairs.tolist(), np.bincount(place).tolist(), strict=True):
+        c, r = divmod(pair, len(ranks))
+        members.setdefault(c, set()).add(r)
+        often[c] = often.get(c, 0) + n
+    often = {c: n / len(members[c]) for c, n in often.items()}
     layers: list[tuple[list[int], set[int]]] = []
     for c in sorted(members, key=lambda c: (-often[c], c)):
-        of = set(members[c].tolist())
+        of = members[c]
         if len(of) < 2:
             continue
         free = next((layer for layer in layers if not layer[1] & of), None)
@@ -167,11 +174,10 @@ class _Layer:
         self.chains = chains = graph.chains
         self.arrive, self.instance = _arrivals(graph, comms)
         self.chosen = chosen[self.arrive]
-        # A chain stays on its rank: those of ranks that shed nothing matter for the median alone.
-        self.walked = np.isin(graph.rank[self.arrive], graph.rank[self.arrive[self.chosen]])
-        is_work = of_op & np.isin(graph.kind, ideal.WORK) & (cause != "launch")
+        self.waits = Waits(graph, self.arrive)
+        is_work = of_op & graph.is_(*ideal.WORK) & (cause != "launch")
         is_delay = of_op & (graph.rank >= 0) & (cause != "compute")
-        self.is_work, self.is_delay = is_work[chains.order], is_delay[chains.order]
+        self.counts = is_work[chains.order], is_delay[chains.order]
         # The median is that of the job as it was: with every round's own, a pair would not meet
         # in the middle but at the faster one.
         self.usual: np.ndarray | None = None
@@ -183,46 +189,15 @@ class _Layer:
         `dur` and `gap` (int64 [n], ns) are in the order of `Chains`; `end` is room for a replay.
         """
         self.chains.ends(dur, gap, end)
-        at = end[self.chains.place[self.arrive]]
+        at = self.waits.at(end)
         late = at - ideal.median_of_like(self.instance, at)
-        walked = None if self.usual is None else self.walked
-        task, window = self.chains.waited_for(end, self.arrive, walked)
-        total = np.zeros(len(self.arrive), np.int64)
-        moved = self.is_work, self.is_delay, dur, gap
-        _add(task, window, *moved, total)
+        work = Work(*self.counts, dur, gap)
         if self.usual is None:
+            total = self.waits.spent(work)
             self.usual = ideal.median_of_like(self.instance, total)
             early = np.minimum(self.usual - total, -late)
             self.early = np.where(self.chosen, np.maximum(early, 0), 0)
-        excess = total - self.usual
-        shift = np.where(self.chosen, np.maximum(np.minimum(excess, late), 0), 0)
-        return int(_shed(task, window, *moved, shift / np.maximum(total, 1)))
-
-
-@numba.njit(cache=True)
-def _add(task, window, is_work, is_delay, dur, gap, total):  # pragma: no cover - compiled
-    for i, k in zip(task, window):  # noqa: B905 - numba knows no strict
-        if is_work[i]:
-            total[k] += dur[i]
-        if is_delay[i]:
-            total[k] += gap[i]
-
-
-@numba.njit(cache=True)
-def _shed(task, window, is_work, is_delay, dur, gap, share):  # pragma: no cover - compiled
-    shed = 0
-    for i, k in zip(task, window):  # noqa: B905 - numba knows no strict
-        if share[k] == 0:
-            continue
-        if is_work[i]:
-            less = np.int64(np.rint(dur[i] * share[k]))
-            dur[i] -= less
-            shed += less
-        if is_delay[i]:
-            less = np.int64(np.rint(gap[i] * share[k]))
-            gap[i] -= less
-            shed += less
-    return shed
+        return self.waits.shed(work, np.flatnonzero(self.chosen & (late > 0)), self.usual, late)
 
 
 def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGraph:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from retime.replay import engine
-from retime.replay.arrivals import waited_for
+from retime.replay.arrivals import Waits, Work
 from retime.replay.graph import Kind, build
 from retime.replay.policies.align_arrivals import POLICY
 from retime.replay.policy import ReplayJob
@@ -38,6 +38,21 @@ def two_lanes(kernels, host):
         comm_names=("c",),
     )  # fmt: skip
     return ReplayJob(graph), np.argsort(order)
+
+
+def waited_for(graph, end, arrive):
+    """For each task the arrival (position in `arrive`) that waited for it, -1 for none."""
+    chains, order = graph.chains, graph.chains.order
+    every, none = np.ones(graph.n, bool), np.zeros(graph.n, bool)
+    waits = Waits(graph, arrive)
+    waits.at(end[order])
+    # A task is worth its own bit: what a chain spends then says which tasks are on it.
+    worth = np.int64(1) << order.astype(np.int64)
+    spent = waits.spent(Work(every, none, worth, np.zeros(graph.n, np.int64)))
+    assert chains.place[order].tolist() == list(range(graph.n))
+    on = spent[:, None] >> np.arange(graph.n) & 1
+    assert on.sum(axis=0).max() <= 1
+    return np.where(on.any(axis=0), on.argmax(axis=0), -1)
 
 
 def test_a_host_beside_its_kernels_is_waited_for_by_nobody():
