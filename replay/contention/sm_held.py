@@ -19,6 +19,9 @@ from . import sm_need
 
 REDUCTIONS = ("all_reduce", "reduce_scatter", "reduce")
 
+MOST_OF_MEMORY = 0.9
+"""Of its bandwidth, that communication is taken to use at most: beyond it a size is misread."""
+
 
 class Budget(NamedTuple):
     """What a policy gives to communication."""
@@ -108,6 +111,30 @@ def budget(
     if given.experts and not given.sms:
         ratio = np.where((rows["op"] == "all_to_all").to_numpy(), 1.0, ratio)
     return job.note(assumptions=(said,)), now, ratio
+
+
+def memory_relief(
+    job: ReplayJob, rows: pl.DataFrame, ratio: np.ndarray
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """What waits for memory takes beside each collective that lasts `ratio` times as long, [k].
+
+    Over what it took: `sm_need.hbm_slowdown` new over old; and what to say. Bytes sent are read,
+    as many are written, and reductions read what they add to (counted, not measured). 1 where
+    the device is not known.
+    """
+    machine = machines.device(job)
+    if machine is None:
+        return np.ones(len(rows)), ()
+    passes = np.where(rows["op"].is_in(REDUCTIONS).to_numpy(), 3, 2)
+    moved = np.minimum(
+        passes * rows["bandwidth"].to_numpy(), MOST_OF_MEMORY * machine.hbm_bytes_per_s
+    )
+    was, now = (sm_need.hbm_slowdown(moved / by, machine.hbm_bytes_per_s) for by in (1.0, ratio))
+    return now / was, (
+        f"communication took {100 * moved.mean() / machine.hbm_bytes_per_s:.3g} % of the memory's "
+        f"{machine.hbm_bytes_per_s / 1e12:.3g} TB/s ({machine.name}; mean of the collectives), now "
+        f"{100 * (moved / ratio).mean() / machine.hbm_bytes_per_s:.3g} %",
+    )
 
 
 def _copied(job, rows, was):

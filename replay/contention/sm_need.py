@@ -54,27 +54,13 @@ def slowdown(blocks: np.ndarray, sms: int, held: float, grid: str = "fixed") -> 
     return waves(blocks, left) / waves(blocks, sms)
 
 
-def hbm_slowdown(comm_bytes_per_s: float, hbm_bytes_per_s: float) -> float:
+def hbm_slowdown(comm_bytes_per_s: np.ndarray, hbm_bytes_per_s: float) -> np.ndarray:
     """How much longer what waits for memory takes beside communication: 1 / (1 - b/HBM) (deduced).
 
     `comm_bytes_per_s` is what communication reads and writes. Infinite where it takes all.
     """
-    share = comm_bytes_per_s / hbm_bytes_per_s
-    return math.inf if share >= 1 else 1 / (1 - share)
-
-
-def overlap_gain(ratio: float, sms: int, held: float) -> float:
-    """Serial over overlapped time of a GEMM and communication that it hides: (1+r) / (S/(S-k)).
-
-    `ratio` is communication over GEMM (deduced; with S=132, 23.76 SMs and a gain of 1.12 it gives
-    r = 0.366).
-    """
-    return (1 + ratio) * (sms - held) / sms
-
-
-def ratio_of_gain(gain: float, sms: int, held: float) -> float:
-    """The `ratio` of a measured gain: inverse of `overlap_gain`."""
-    return gain * sms / (sms - held) - 1
+    left = 1 - np.asarray(comm_bytes_per_s, float) / hbm_bytes_per_s
+    return np.divide(1.0, left, out=np.full(np.shape(left), np.inf), where=left > 0)
 
 
 def need(bandwidth_bytes_per_s: np.ndarray, rate_bytes_per_s: float, least: int = 1) -> np.ndarray:

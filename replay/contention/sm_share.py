@@ -79,21 +79,42 @@ class Back(NamedTuple):
     """Beside communication, mean over the time beside it: before and after."""
     meetings: int
     """Pairs of a kernel that SMs make faster, with its grid, and a collective that is known."""
+    relieved: int
+    """Pairs of a kernel that waits for memory and a collective that now takes less of it."""
 
 
-def given_back(
-    found: Pairs, blocks: np.ndarray, held: np.ndarray, budget: np.ndarray, sms: int, grid: str
-) -> Back:
-    """Times of computations when collectives hold `budget` SMs where they held `held`.
+class Kernels(NamedTuple):
+    """What the computations of `Pairs` wait for, [k]."""
 
-    `blocks` int64 [k] is the grid of each computation that SMs make faster (else 0); `held` and
-    `budget` float64 [collectives] by code, NaN where not known. What ran beside a collective is
-    scaled by `sm_need.slowdown` new over old, but not under what such kernels take beside none.
+    blocks: np.ndarray
+    """int64: the grid of those that SMs make faster (else 0)."""
+    memory: np.ndarray
+    """bool: those that wait for memory."""
+
+
+class Held(NamedTuple):
+    """What collectives hold, [collectives] by code; NaN where not known."""
+
+    before: np.ndarray
+    """float64: SMs."""
+    now: np.ndarray
+    memory: np.ndarray
+    """float64: `sm_need.hbm_slowdown` of what they move now, over that of what they moved."""
+
+
+def given_back(found: Pairs, kernels: Kernels, held: Held, sms: int, grid: str) -> Back:
+    """Times of computations when collectives hold other SMs and memory bandwidth than they did.
+
+    What ran beside a collective is scaled by `sm_need.slowdown` new over old, or by its share of
+    memory, but not under what such kernels take beside none.
     """
+    blocks = kernels.blocks
     grids = blocks[found.row]
-    known = (grids > 0) & ~np.isnan(held[found.collective])
-    waves = np.ones(len(found.row))
-    both = np.stack([held[found.collective], budget[found.collective]])
+    known = (grids > 0) & ~np.isnan(held.before[found.collective])
+    less = held.memory[found.collective]
+    relieved = kernels.memory[found.row] & (less < 1)
+    waves = np.where(relieved, less, 1.0)
+    both = np.stack([held.before[found.collective], held.now[found.collective]])
     for old, new in np.unique(both[:, known], axis=1).T:
         mine = known & (both[0] == old) & (both[1] == new)
         now = sm_need.slowdown(grids[mine], sms, new, grid)
@@ -105,7 +126,7 @@ def given_back(
     mean = [1.0, 1.0]
     if found.together_ns.sum() > 0:
         mean = [float(np.average(x, weights=found.together_ns)) for x in (slow, after)]
-    return Back(1 + more / took, (mean[0], mean[1]), int(known.sum()))
+    return Back(1 + more / took, (mean[0], mean[1]), int(known.sum()), int(relieved.sum()))
 
 
 def together(found: Pairs, graph: TaskGraph) -> np.ndarray:

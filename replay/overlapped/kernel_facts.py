@@ -24,12 +24,14 @@ class Kernels(NamedTuple):
     """bool [n]: computations whose category is one of MATRIX."""
     gemm: np.ndarray
     """bool [n]: GEMMs among them."""
+    memory: np.ndarray
+    """bool [n]: computations of other categories, which wait for memory."""
 
 
 def of(job: ReplayJob) -> Kernels:
     """The kernels of a job's tasks; nothing is known of tasks without a recorded event."""
     graph = job.graph
-    none = Kernels(np.full(graph.n, -1), *(np.zeros(graph.n, bool) for _ in range(2)))
+    none = Kernels(np.full(graph.n, -1), *(np.zeros(graph.n, bool) for _ in range(3)))
     events = job.table("events")
     if not len(events) or "event_id" not in graph.extra:
         return none
@@ -48,7 +50,8 @@ def of(job: ReplayJob) -> Kernels:
     blocks = kernels["grid_blocks"].fill_null(-1).to_numpy()[at]
     computes = known & (graph.kind == Kind.COMPUTE)
     kinds = [kernels["category"].is_in(c).fill_null(False).to_numpy() for c in (MATRIX, ["gemm"])]
-    return Kernels(np.where(known, blocks, -1), *(computes & k[at] for k in kinds))
+    other = kernels["category"].is_not_null().to_numpy() & ~kinds[0]
+    return Kernels(np.where(known, blocks, -1), *(computes & k[at] for k in (*kinds, other)))
 
 
 def sms(job: ReplayJob) -> tuple[int, str]:

@@ -71,20 +71,12 @@ def chunk_of(stages: tuple[Stage, ...], tokens: int) -> int:
     return min(sorted(tried), key=lambda c: time_ns(stages, tokens, c))
 
 
-def push_ns(
-    alpha_ns: float, hot_bytes: float, bandwidth_bytes_per_s: float, meta_ns: float, incast: float
-) -> float:
-    """T_meta + a + bytes/B/eta: counts go first, and senders meet at the hot receiver (deduced)."""
-    return meta_ns + alpha_ns + hot_bytes * 1e9 / bandwidth_bytes_per_s / incast
-
-
-def pull_ns(alpha_ns: float, hot_bytes: float, bandwidth_bytes_per_s: float) -> float:
-    """2 a + bytes/B: a round trip, but the receiver sets the pace (deduced)."""
-    return 2 * alpha_ns + hot_bytes * 1e9 / bandwidth_bytes_per_s
-
-
 class Exchange(NamedTuple):
-    """A recorded dispatch or combine, and what the ways of moving add to it."""
+    """A recorded dispatch or combine, and what the ways of moving add to it (deduced).
+
+    Push: T_meta + a + bytes / B / eta (counts go first, senders meet at the hot receiver); pull:
+    2 a + bytes / B (a round trip, but the receiver sets the pace).
+    """
 
     took_ns: float
     alpha_ns: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -58,10 +58,8 @@ def pairs(job: ReplayJob, rows: pl.DataFrame, given: int) -> list[Pair]:
     return out
 
 
-def tries(pair: Pair, sms: int, groups: int, order: str) -> list[list[int]]:
-    """Groups of tiles to try with so many SMs left; of shards by destination one, empty."""
-    if order != "waves":
-        return [[]]
+def tries(pair: Pair, sms: int, groups: int) -> list[list[int]]:
+    """Groups of tiles to try with so many SMs left."""
     if groups:
         return [tiles.equal_groups(pair.blocks, -(-pair.blocks // groups))]
     return tiles.candidates(pair.blocks, sms)
@@ -97,10 +95,20 @@ class Way(NamedTuple):
     groups: int
 
 
+class Overlapped(NamedTuple):
+    """What a pair takes now."""
+
+    gemm_ns: np.ndarray
+    transfer_ns: np.ndarray
+    """float64 [ranks] each."""
+    least_ns: float
+    """No overlap whose first or last group is as small takes less, on all ranks together."""
+
+
 def overlapped(
     graph: TaskGraph, pair: Pair, curve: Curve | None, way: Way, gathers: bool
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """New times of the GEMMs and transfers of a pair, float64 [ranks]; None where none is faster.
+) -> Overlapped | None:
+    """New times of the GEMMs and transfers of a pair; None where none is faster.
 
     The GEMM takes what it does with the SMs that are left, the transfer what is sent after it; of
     a gather the transfer takes what its first group does, and the GEMM the rest.
@@ -111,23 +119,23 @@ def overlapped(
     gemms = [tiles.Gemm(float(g), pair.blocks, way.sms, way.held) for g in took]
     sends = [_sending(float(c), curve) for c in sent]
 
-    def times(groups: Sequence[int]) -> np.ndarray:
-        if not groups:
-            both = zip(gemms, sends, strict=True)
-            return np.array([tiles.shards_ns(g, c, len(took), way.order) for g, c in both])
-        time = tiles.gathered_ns if gathers else tiles.overlapped_ns
-        return np.array([time(g, groups, c) for g, c in zip(gemms, sends, strict=True)])
-
-    tried = tries(pair, way.sms - way.held, way.groups, way.order)
-    ends = [times(groups) for groups in tried]
-    k = int(np.argmin([e.sum() for e in ends]))
-    if ends[k].sum() >= (took + sent).sum():
+    if way.order == "waves":
+        tried = tries(pair, way.sms - way.held, way.groups)
+        best = tiles.best_groups(gemms, sends, tried, gathers=gathers)
+        edge = best.groups[0 if gathers else -1] / pair.blocks
+    else:
+        both = zip(gemms, sends, strict=True)
+        shards = [tiles.shards_ns(g, c, len(took), way.order) for g, c in both]
+        best, edge = tiles.Best([], np.array(shards)), 0.0
+    serial = (took + sent).sum()
+    if best.took_ns.sum() >= serial:
         return None
+    exposed = sent * curve(edge) if edge else np.zeros(len(sent))
+    least = serial / tiles.ceiling(took.sum(), sent.sum(), exposed.sum())
     if gathers:
-        first = sent * curve(tried[k][0] / pair.blocks)
-        return ends[k] - first, first
-    slowed = np.minimum([g.slowed_ns for g in gemms], ends[k])
-    return slowed, ends[k] - slowed
+        return Overlapped(best.took_ns - exposed, exposed, least)
+    slowed = np.minimum([g.slowed_ns for g in gemms], best.took_ns)
+    return Overlapped(slowed, best.took_ns - slowed, least)
 
 
 def _sending(took_ns: float, curve: Curve) -> tiles.Comm:

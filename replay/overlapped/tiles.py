@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .overlapping import ends_ns
-
 Comm = Callable[[float], float]
 """Share of the collective's bytes -> ns that sending so much takes."""
 
@@ -44,6 +42,18 @@ class Gemm(NamedTuple):
 
     def _waves(self, sms: int) -> int:
         return math.ceil(self.tiles / sms)
+
+
+def ends_ns(ready_ns: np.ndarray, took_ns: np.ndarray) -> np.ndarray:
+    """When each of several transfers over one link ends, float64 [k].
+
+    e_i = max(e_(i-1), r_i) + t_i (textbook recursion): one is ready at `ready_ns`, and takes
+    `took_ns` of the link after those before it.
+    """
+    ready, took = np.broadcast_arrays(np.asarray(ready_ns, float), np.asarray(took_ns, float))
+    done = np.cumsum(took)
+    # The latest start that anything up to i forces on what comes after, less what was done by then.
+    return np.maximum.accumulate(ready - (done - took)) + done
 
 
 def overlapped_ns(gemm: Gemm, groups: Sequence[int], comm: Comm) -> float:
@@ -91,11 +101,28 @@ def candidates(tiles: int, left: int, most: int = 64) -> list[list[int]]:
     return tried
 
 
-def best_groups(gemm: Gemm, comm: Comm, *, gathers: bool = False) -> tuple[list[int], float]:
-    """The candidates' groups for which T is least, and T; one group is among them."""
+class Best(NamedTuple):
+    """The groups for which GEMM and collective are soonest done on all ranks together."""
+
+    groups: list[int]
+    took_ns: np.ndarray
+    """float64 [ranks]."""
+
+
+def best_groups(
+    gemms: Sequence[Gemm],
+    comms: Sequence[Comm],
+    tried: Sequence[list[int]],
+    *,
+    gathers: bool = False,
+) -> Best:
+    """Of the groups that are tried the best for the GEMM and collective of each rank."""
     time = gathered_ns if gathers else overlapped_ns
-    tried = candidates(gemm.tiles, gemm.sms - gemm.held)
-    return min(((g, time(gemm, g, comm)) for g in tried), key=lambda one: (one[1], len(one[0])))
+    made = [
+        Best(g, np.array([time(gemm, g, comm) for gemm, comm in zip(gemms, comms, strict=True)]))
+        for g in tried
+    ]
+    return min(made, key=lambda one: (one.took_ns.sum(), len(one.groups)))
 
 
 def shards_ns(gemm: Gemm, comm: Comm, ranks: int, order: str) -> float:
@@ -110,12 +137,10 @@ def shards_ns(gemm: Gemm, comm: Comm, ranks: int, order: str) -> float:
     return max(gemm.slowed_ns, float(ends[-1]))
 
 
-def about_ns(slowed_ns: float, comm_ns: float, groups: int, alpha_ns: float) -> float:
-    """K equal groups, roughly: max(G' + R'/K, G'/K + R') with R' = R + K a (deduced)."""
-    sent = comm_ns + groups * alpha_ns
-    return max(slowed_ns + sent / groups, slowed_ns / groups + sent)
+def ceiling(gemm_ns: float, comm_ns: float, edge_ns: float) -> float:
+    """How many times as fast as one after the other overlap may be: (G + R) / max(G + edge, R).
 
-
-def ceiling(gemm_ns: float, comm_ns: float, last_ns: float) -> float:
-    """No overlap that sends a last group in `last_ns` is this many times faster, where R < G."""
-    return (gemm_ns + comm_ns) / (gemm_ns + last_ns)
+    `edge_ns` is what the last group (of a gather: the first) takes to send: nothing is computed
+    beside it (arithmetic).
+    """
+    return (gemm_ns + comm_ns) / max(gemm_ns + edge_ns, comm_ns)

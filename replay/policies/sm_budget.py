@@ -24,7 +24,8 @@ NEUTRAL = {"engine": "recorded"}
 
 ASSUMPTIONS = (
     "a block of a GEMM has an SM to itself; communication holds an SM a block from its launch on",
-    "kernels that wait for memory (all but GEMMs, attention and convolutions) gain nothing by SMs",
+    "kernels that wait for memory (all but GEMMs, attention and convolutions) gain nothing by SMs, "
+    "only by the memory bandwidth that slower communication leaves them",
 )
 RECORD = (
     "how many SMs communication holds is not recorded: record kernels with their grids (Kineto's "
@@ -93,6 +94,7 @@ def _given_back(job: ReplayJob, rows, now, ratio, total: int, grid: str, dynamic
     if found is None:
         return job.note(warnings=(NOTHING_BESIDE,))
     code = rows["collective"].to_numpy()
+    relief, relieved = sm_held.memory_relief(job, rows, ratio)
     if dynamic:
         ratio = 1 + (ratio - 1) * sm_share.together(found, measured)[code]
     if (ratio > 1).any():
@@ -100,12 +102,17 @@ def _given_back(job: ReplayJob, rows, now, ratio, total: int, grid: str, dynamic
         job = transfers.scaled(job, rows, ratio).note(assumptions=(said,))
     kernels = kernel_facts.of(replace(job, graph=measured))
     task = found.was.task
-    blocks = np.where(kernels.matrix[task], kernels.blocks[task], 0)
-    held, budget = (np.full(int(measured.collective.max()) + 2, np.nan) for _ in range(2))
-    held[code], budget[code] = rows["held"].to_numpy(), now
-    back = sm_share.given_back(found, blocks, held, budget, total, grid)
-    if not back.meetings:
+    held = sm_share.Held(*np.full((3, int(measured.collective.max()) + 2), np.nan))
+    for column, values in zip(held, (rows["held"].to_numpy(), now, relief), strict=True):
+        column[code] = values
+    of = sm_share.Kernels(
+        np.where(kernels.matrix[task], kernels.blocks[task], 0), kernels.memory[task]
+    )
+    back = sm_share.given_back(found, of, held, total, grid)
+    if not back.meetings and not back.relieved:
         return job.note(warnings=(NO_GRIDS,))
+    if back.relieved:
+        job = job.note(assumptions=relieved)
     before, after = back.slowdown
     took = rows["transfer_ns"].to_numpy()
     mean = [float(np.average(x, weights=took)) for x in (rows["held"].to_numpy(), now)]

@@ -61,6 +61,20 @@ def test_three_buckets_of_fifty_megabytes(tables):
     assert any("1 reductions in 3 buckets" in a for a in found["assumptions"])
 
 
+def test_a_chain_in_chunks(tables):
+    # x = 6 ms computed, y = 4 ms reduced, in K = 2 chunks: 3, then 3 beside 2, then 2, which is
+    # (x + y)/K + (K-1)/K max(x, y) = 8 ms (deduced); in 4 chunks 7; one is the chain of 10.
+    for rank in range(2):
+        for k in range(12):
+            tables.kernel(rank, f"gemm{k}", 0.5 * k * MS, 0.5 * (k + 1) * MS, step=0)
+        tables.part(rank, "all_reduce", 6 * MS, 10 * MS, instance=1, step=0,
+                    in_bytes=400_000_000, out_bytes=400_000_000)  # fmt: skip
+    job = built(tables, 10 * MS)
+    for chunk, took in (("200MB", 8), ("100MB", 7), ("400MB", 10)):
+        found = estimate(job, f"overlap:backward=1,slowdown=1,chunk={chunk}")
+        assert found["step_ns"] == pytest.approx(took * 1e6, rel=2e-3)
+
+
 def test_buckets_move_the_same_bytes_in_the_same_time(tables):
     job = one_bucket(tables)
     code = int(job.graph.collective.max())

@@ -89,6 +89,35 @@ def test_what_waits_for_memory_gains_nothing(tables):
     assert any("so none can gain" in w for w in said.warnings)
 
 
+def test_what_waits_for_memory_gains_by_slower_communication(tables):
+    # Each of two ranks sends 268.4 GB/s, which is read and as much written: 536.9 of 3,350 GB/s
+    # slow memory 1 / (1 - 0.160) = 1.191 times. With 2 SMs of 50 GB/s it takes 200 GB/s: 1.0635
+    # times, so 150 us become 150 x 1.0635 / 1.191 = 133.9 (by hand).
+    job = gemms(tables, blocks=132, beside_us=150, category="elementwise")
+    times, said = after(job, "sm-budget:sms=2")
+    assert times == [pytest.approx(133.9, abs=0.3)]
+    assert any(
+        "took 16 % of the memory's 3.35 TB/s" in a and "5.97 %" in a for a in said.assumptions
+    )
+    # Of a device that nobody knows the memory is not known either.
+    ranks = job.facts["ranks"].drop("device_name")
+    unknown = replace(job, facts={**job.facts, "ranks": ranks})
+    assert after(unknown, "sm-budget:sms=2")[0] == [150]
+
+
+def test_tccl_in_a_job(tables):
+    # T-CCL: from 23.76 to 6.60 active SMs overlap gains 1.25 times instead of 1.12. Persistent
+    # GEMMs of 100 us beside 24 SMs take 132/108 as long, beside 6 SMs 132/126: with communication
+    # of 0.369 of the GEMMs' time hidden, 1.12 becomes 1.307 (S = 132 is assumed).
+    job = gemms(tables, blocks=13_200, beside_us=122.2, gathers=489)
+    (slow,), _ = after(job, "sm-budget:sms=6,grid=smooth,rate=200GB/s")
+    assert slow == pytest.approx(104.8, abs=0.1)
+    ratio = 1.12 * 1.222 - 1
+    gain = (1 + ratio) * 100 / slow
+    assert gain == pytest.approx(1.306, abs=2e-3)
+    assert abs(gain / 1.25 - 1) < 0.2
+
+
 def test_fewer_sms_than_the_bandwidth_needs(tables):
     # A ring of 2: each sends half of 512 MiB in 1 ms, 268 GB/s: 5.4 SMs of 50 GB/s; with 2 it takes
     # 2.68 times as long; with six no longer.
