@@ -9,6 +9,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+MOST_WORKERS = 4
+"""Each imports and compiles for itself, and tests of ingest start processes of their own."""
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process a core; none beside pytest's own for a few files, which are done before."""
+    few = all("::" in arg or Path(arg).is_file() for arg in config.args)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return 0 if few else min(cores or 1, MOST_WORKERS)
+
 
 @pytest.fixture(scope="session")
 def retime_traces() -> Path:
