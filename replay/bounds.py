@@ -9,16 +9,21 @@ known for: the fabric's, else the device's data sheet; but never less than was s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numba
 import numpy as np
 
 from . import engine
 from .calibration import calibrate, machines
+from .codes import alike
 from .graph import NULL, Kind, TaskGraph
 from .policy import ReplayJob
 from .retiming.places import Places
+from .steps import of_steps
+
+if TYPE_CHECKING:
+    from .fabric.description import Fabric
 
 LEVELS = ("intra host", "inter host")
 
@@ -146,7 +151,7 @@ def link_loads(job: ReplayJob, steps: np.ndarray) -> np.ndarray:
 def _sized(graph: TaskGraph, steps: np.ndarray) -> np.ndarray:
     """The transfers of these steps whose size and communicator are known."""
     known = (graph.kind == Kind.TRANSFER) & (graph.bytes > 0) & (graph.comm >= 0)
-    return np.flatnonzero(known & np.isin(graph.step, steps))
+    return np.flatnonzero(known & of_steps(graph, steps))
 
 
 def _shares(job: ReplayJob, task: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -158,32 +163,34 @@ def _shares(job: ReplayJob, task: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     places = Places.of(job)
     paired = np.isin(graph.op[task], [i for i, o in enumerate(graph.op_names) if o in P2P])
     pair = np.where(paired, graph.collective[task], -1)
-    kinds, of = np.unique(
-        np.stack([graph.comm[task], graph.op[task], _members(graph, task), pair]),
-        axis=1,
-        return_inverse=True,
-    )
-    of = of.reshape(-1)
+    members = _members(graph, task)
+    one, of = alike(graph.comm[task], graph.op[task], members, pair)
     # The ranks of each kind, found by one sort.
     order = np.lexsort((graph.rank[task], of))
-    first = np.searchsorted(of[order], np.arange(kinds.shape[1] + 1))
-    level, share = np.zeros(kinds.shape[1], np.int64), np.zeros(kinds.shape[1])
-    for k, (comm, op, n, one) in enumerate(kinds.T.tolist()):
+    first = np.searchsorted(of[order], np.arange(len(one) + 1))
+    level, share = np.zeros(len(one), np.int64), np.zeros(len(one))
+    columns = (graph.comm[task][one], graph.op[task][one], members[one], pair[one])
+    for k, (comm, op, n, single) in enumerate(np.stack(columns, axis=1).tolist()):
         ranks = graph.rank[task[order[first[k] : first[k + 1]]]]
-        if one < 0 and len(np.unique(ranks)) < n:
+        if single < 0 and len(np.unique(ranks)) < n:
             ranks = calibrate.ranks_of(job, graph.comm_names[comm])
         name = graph.op_names[op] if op >= 0 else ""
         hosts = places.hosts_of(ranks)
         level[k] = hosts > 1
-        share[k] = least_volume(name, n) if hosts < 2 else _between_hosts(name, n, hosts)
+        share[k] = least_share(name, n, hosts)
     return level[of], share[of]
 
 
 P2P = ("send", "recv")
 
 
-def _between_hosts(op: str, n: int, hosts: int) -> float:
-    """What each rank sends to other hosts at least: a host's share, spread over its ranks."""
+def least_share(op: str, n: int, hosts: int) -> float:
+    """What each of n ranks sends at least, in sizes: to other hosts where they are on several.
+
+    A host's share of that is spread over its ranks (and so with any other equal parts of them).
+    """
+    if hosts < 2:
+        return least_volume(op, n)
     alone = 1.0 if op in (*P2P, "all_to_all") else n / hosts
     return least_volume(op, hosts) / alone
 
@@ -221,15 +228,25 @@ def capacities(job: ReplayJob) -> tuple[np.ndarray, tuple[str, ...]]:
         rate = [max(m[1] for m in machines.MACHINES), max(m[2] for m in machines.MACHINES)]
         wide, words = False, "the fastest of any device: this one is not known"
     said = [words, words]
-    if fabric is not None and fabric.scale_up is not None:
-        rate[0], said[0] = fabric.scale_up.link.bandwidth_bytes_per_s, f"fabric {fabric.name}"
-        wide = fabric.domain_gpus > fabric.gpus_per_host
-    if fabric is not None and fabric.nic is not None:
-        served = max(1, -(-fabric.gpus_per_host // fabric.rails))
-        rate[1], said[1] = fabric.rail_bytes_per_s / served, f"fabric {fabric.name}"
+    if fabric is not None:
+        found = fabric_rates(fabric)
+        for level, one in enumerate(found):
+            if one is not None:
+                rate[level], said[level] = one, f"fabric {fabric.name}"
+        if found[0] is not None:
+            wide = fabric.domain_gpus > fabric.gpus_per_host
     if wide and rate[0] > rate[1]:
         rate[1], said[1] = rate[0], said[0]
     return np.array(rate), tuple(said)
+
+
+def fabric_rates(fabric: Fabric) -> tuple[float | None, float | None]:
+    """bytes/s of a GPU's scale-up link and of its part of its NICs; None for what there is not."""
+    up, served = fabric.scale_up, max(1, -(-fabric.gpus_per_host // max(fabric.rails, 1)))
+    return (
+        None if up is None else up.link.bandwidth_bytes_per_s,
+        None if fabric.nic is None else fabric.rail_bytes_per_s / served,
+    )
 
 
 def seen(

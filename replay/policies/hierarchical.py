@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from .. import models
-from ..calibration import calibrate, link_sources, machines
+from ..calibration import calibrate, inside_hosts, machines
 from ..models import hierarchical, traffic
 from ..models.hierarchical import Level
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
@@ -131,24 +131,11 @@ def _links(
         b_out = flat.bandwidth_bytes_per_s / used if b_out is None else b_out
     a_in, b_in = given["inner_alpha"], given["inner_bandwidth"]
     if a_in is None or b_in is None:
-        alpha, bandwidth, text = _inside(job, op)
+        alpha, bandwidth, text = inside_hosts.link(job, op)
         said.append(f"inside hosts: {text}")
         a_in = alpha if a_in is None else a_in
         b_in = bandwidth if b_in is None else b_in
     return _Links((a_in, b_in), (a_out, b_out), used, tuple(said))
-
-
-def _inside(job: ReplayJob, op: str) -> link_sources.Found:
-    """The links inside hosts: of a communicator of the job that is on one host, else assumed."""
-    graph = job.facts.get("measured", job.graph)
-    best: calibrate.Link | None = None
-    for name in graph.comm_names:
-        found = calibrate.link(job, name, op)
-        if found.level == "intra host" and found.source == "fitted":
-            best = found if best is None or found.max_bytes > best.max_bytes else best
-    if best is not None:
-        return best.alpha_ns, best.bandwidth_bytes_per_s, best.words
-    return link_sources.machine(job, "intra host")
 
 
 def _ratio(

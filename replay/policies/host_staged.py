@@ -12,13 +12,16 @@ from ..calibration import link_sources
 from ..costs import staging
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, size_bytes
-from ..retiming import altered, by_group, fabric_says, transfers
+from ..retiming import altered, by_group, fabric_says, link_rates, transfers
 from ..retiming.places import Places
 
 NEUTRAL = {"recorded": "copies", "medium": "copies"}
 
 PCIE, DRAM = 25.6e9, 204e9
 """PCIe 4 x16 at 0.8 of what it is sold for; DDR4-3200 on 8 channels, bytes/s."""
+
+TINY = 1e-9
+"""Bytes of a chunk that costs no time of its own."""
 
 OPS = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce", "broadcast")
 
@@ -77,6 +80,12 @@ def apply(
         # What was recorded went through host memory: a fit of it is of that.
         alpha, rate, peer_words = link_sources.machine(job, "intra host")
     spread = 0
+    carried = np.full(len(rows), np.nan)
+    counted = link_rates.counted(job, rows)
+    ideal = host._replace(chunk_bytes=TINY)
+
+    def moves(group: by_group.Group, way: str) -> staging.Bytes:
+        return staging.moved(group.op, group.n, group.size_bytes, readers, shared=way == "shared")
 
     def price(group: by_group.Group) -> np.ndarray | None:
         nonlocal spread
@@ -86,13 +95,14 @@ def apply(
         new, old = (
             group.time_ns(alpha, rate)
             if way == "p2p"
-            else staging.time_ns(
-                staging.moved(group.op, group.n, group.size_bytes, readers, shared=way == "shared"),
-                host,
-                group.n,
-            )
+            else staging.time_ns(moves(group, way), host, group.n)
             for way in (medium, recorded)
         )
+        if medium != "p2p":
+            # What the floor counts of a rank's bytes, in no less than host memory needs for them.
+            at = group.rows["at"].to_numpy()
+            least = staging.time_ns(moves(group, medium), ideal, group.n)
+            carried[at] = counted.share[at] * group.size_bytes * 1e9 / least
         return new / old
 
     job, ratio = by_group.ratios(job, rows, price)
@@ -111,7 +121,8 @@ def apply(
             f"shared buffer gains {staging.dispatch_gain(readers):.2f} times on dispatch; partial "
             "sums that come back gain nothing (choose dispatch by comm or dim)",
         )
-    return transfers.scaled(job, rows, ratio).note(
+    wider = link_rates.ratio(counted, carried)
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=wider).note(
         assumptions=(*ASSUMPTIONS, *notes), warnings=said
     )
 

@@ -14,7 +14,7 @@ from ..costs.circuits import Rotor, checked, least_ns, rotated_ns, scheduled_ns
 from ..moe import bvn, demand, routed
 from ..policy import Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
-from ..retiming import altered, by_group, fabric_says, transfers
+from ..retiming import altered, by_group, fabric_says, link_rates, transfers
 
 NEUTRAL = {"reconfigure": 0.0, "op": ("all_reduce",)}
 
@@ -66,6 +66,8 @@ def apply(
         )
     }  # fmt: skip
     on_host, waits, sums = 0, [], []
+    carried = np.full(len(rows), np.nan)
+    counted = link_rates.counted(job, rows)
 
     def price(group: by_group.Group) -> np.ndarray | None:
         nonlocal on_host
@@ -76,6 +78,8 @@ def apply(
         messages, volume = coefficients(group.op, group.algo, group.n)
         latency = messages * group.link.alpha_ns
         out = []
+        if bandwidth:
+            carried[group.rows["at"].to_numpy()] = bandwidth
         rotor = Rotor(max(group.n - 1, 1), hold, reconfigure, switches)
         waits.append(rotor.mean_wait_ns)
         for c, size in zip(group.rows["collective"], group.size_bytes, strict=True):
@@ -116,7 +120,8 @@ def apply(
             f"rotation holds a matching {hold / 1e3:.4g} us; a collective waits "
             f"{np.mean(waits) / 1e3:.4g} us for its circuit on average"
         )
-    return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
+    wider = link_rates.ratio(counted, carried)
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=wider).note(
         assumptions=(*ASSUMPTIONS, *notes, *told, *held), warnings=tuple(said)
     )
 

@@ -21,6 +21,8 @@ NEUTRAL = {"way": "gpu", "recorded": "gpu"}
 
 ASSUMPTIONS = (
     "the collectives chosen are the weight movement, all bandwidth of it",
+    "links stay as they are: fewer bytes cross them, and the floor counts those (of broadcasts "
+    "none, as switches may copy them)",
     "gathering, casting and barriers around it stay as measured",
 )
 
@@ -54,6 +56,7 @@ def apply(
     if not len(rows) or way == recorded:
         return job
     said: dict[str, None] = {}
+    moved = np.ones(len(rows))
 
     def price(group: by_group.Group) -> np.ndarray | None:
         m = sources or 1
@@ -71,6 +74,7 @@ def apply(
             f"{old.crossing_bytes:.4g} models cross between domains ({recorded}), then "
             f"{new.crossing_bytes:.4g} ({way}), in {messages(m, n)} messages at least"
         ] = None
+        moved[group.rows["at"].to_numpy()] = new.crossing_bytes / old.crossing_bytes
         if not inside:
             said[f"inside domains: {words_of}"] = None
         ratio = time_ns(new, rate, fast, pipelined=pipelined) / time_ns(
@@ -79,7 +83,9 @@ def apply(
         return np.full(len(group.rows), ratio)
 
     job, ratio = by_group.ratios(job, rows, price)
-    return transfers.scaled(job, rows, ratio).note(assumptions=(*ASSUMPTIONS, *said))
+    return transfers.scaled(job, rows, ratio, bytes_ratio=moved).note(
+        assumptions=(*ASSUMPTIONS, *said)
+    )
 
 
 POLICY = Policy(

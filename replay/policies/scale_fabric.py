@@ -1,7 +1,7 @@
 """Links of a class faster or slower, or a scale-up domain of another size.
 
 A class times f: beta / f, alpha untouched. A wider domain: collectives go level by level, inside
-domains and between them (`replay.domains` has the closed form for gradients). With a fabric the
+domains and between them (`models.hierarchical`). With a fabric the
 ratio of a transfer's times is simulated on its links, before and after; without one it is that of
 alpha-beta models, by whether a communicator stays inside a host.
 """
@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ingest.errors import UsageError
-from .. import models
-from ..calibration import calibrate, link_sources
+from .. import bounds, models
+from ..calibration import calibrate, inside_hosts, link_sources
 from ..costs import domains
 from ..fabric import Fabric
 from ..fabric.cost import collective_time_ns
@@ -23,7 +23,7 @@ from ..fabric.rounds import TABLE, NoRounds
 from ..models import hierarchical
 from ..models.hierarchical import Level
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
-from ..retiming import by_group, seats, transfers
+from ..retiming import by_group, link_rates, seats, transfers, waits_say
 from ..retiming.places import Places
 
 NEUTRAL = {"factor": 1.0, "domain": 0}
@@ -63,13 +63,16 @@ def apply(
     seat, why = _seats(job, fabric)
     if why:
         return job.note(warnings=(f"scale-fabric changed nothing: {why}",))
+    carried = np.full(len(rows), np.nan)
+    of = link_rates.counted(job, rows)
     if fabric is not None:
-        price, said = _simulated(job, fabric, seat, link, factor, domain)
+        price, said = _simulated(job, fabric, seat, link, factor, domain, of, carried)
     else:
-        price, said = _modelled(job, seat, link, factor, domain)
+        price, said = _modelled(job, seat, link, factor, domain, of, carried)
     job, ratio = by_group.ratios(job, rows, price)
-    return transfers.scaled(job, rows, ratio, bandwidth_ratio=transfers.faster(ratio)).note(
-        assumptions=(*ASSUMPTIONS, *said)
+    wider = link_rates.ratio(of, carried)
+    return transfers.scaled(job, rows, ratio, bandwidth_ratio=wider).note(
+        assumptions=(*ASSUMPTIONS, *said, *waits_say.useful_bandwidth(job, rows))
     )
 
 
@@ -97,9 +100,19 @@ def _seats(job: ReplayJob, fabric: Fabric | None) -> tuple[_Seats, str]:
 
 
 def _simulated(
-    job: ReplayJob, fabric: Fabric, seat: _Seats, link: str, factor: float, domain: int
+    job: ReplayJob,
+    fabric: Fabric,
+    seat: _Seats,
+    link: str,
+    factor: float,
+    domain: int,
+    of: link_rates.Counted,
+    carried: np.ndarray,
 ) -> tuple[Price, tuple[str, ...]]:
-    """Ratios of simulated times on the fabric, as it is and as it would be."""
+    """Ratios of simulated times on the fabric, as it is and as it would be.
+
+    `carried` [rows] gets what a rank's links then carry, as the floor counts them.
+    """
     try:
         after = domains.scaled_links(fabric, link, factor) if factor != 1 else fabric
         wide = domain not in (0, fabric.domain_gpus)
@@ -124,6 +137,8 @@ def _simulated(
             ]
         except (NoRounds, UsageError) as e:
             raise models.NoModel(str(e)) from e
+        rates = bounds.fabric_rates(after)
+        _carry(group, of, carried, gpus // max(after.domain_gpus, after.gpus_per_host), rates)
         return np.array(ratio)[at.ravel()]
 
     said = [f"times are simulated on fabric {fabric.name}, each collective alone on it"]
@@ -154,19 +169,32 @@ def _levels(laid: tuple[str, np.ndarray], fabric: Fabric, wide: bool) -> dict:
 
 
 def _modelled(
-    job: ReplayJob, seat: _Seats, link: str, factor: float, domain: int
+    job: ReplayJob,
+    seat: _Seats,
+    link: str,
+    factor: float,
+    domain: int,
+    of: link_rates.Counted,
+    carried: np.ndarray,
 ) -> tuple[Price, tuple[str, ...]]:
-    """Ratios of alpha-beta times: a flat line for a factor alone, levels where domains change."""
+    """Ratios of alpha-beta times: a flat line for a factor alone, levels where domains change.
+
+    `carried` as in `_simulated`.
+    """
     up = factor if link in ("all", domains.SCALE_UP) else 1.0
     out = factor if link in ("all", domains.SCALE_OUT) else 1.0
     per = seat.per_host
     wide = domain not in (0, per)
+    rates = bounds.capacities(job)[0]
     if wide and (domain % per if domain > per else per % domain):
         raise BadParam(
             f"policy scale-fabric: domain={domain}: hosts have {per} GPUs; whole hosts, or a "
             "divisor of that, would work"
         )
-    inside, words_in = _inside(job) if wide else ((0.0, 0.0), "")
+    inside, words_in = (0.0, 0.0), ""
+    if wide:
+        *near_by, words_in = inside_hosts.link(job, "all_reduce")
+        inside = (near_by[0], near_by[1])
 
     def price(group: by_group.Group) -> np.ndarray | None:
         gpus = seat.gpu[calibrate.ranks_of(job, group.comm)]
@@ -177,6 +205,8 @@ def _modelled(
             f = up if len(np.unique(gpus // per)) == 1 else out
             if f == 1:
                 return None
+            at = group.rows["at"].to_numpy()
+            carried[at] = f * of.bytes_per_s[at]
             return group.time_ns(None, f * own.bandwidth_bytes_per_s) / group.time_ns()
         old, new = (domains.per_domain(gpus // size) for size in (per, domain))
         if old is None or new is None:
@@ -185,6 +215,7 @@ def _modelled(
         far = _between(job, group, old)
         before = _time(group, old, near, far)
         after = _time(group, new, (near[0], near[1] * up), (far[0], far[1] * out))
+        _carry(group, of, carried, gpus // domain, (rates[0] * up, rates[1] * out))
         return after / before
 
     said = () if not wide else (
@@ -194,18 +225,30 @@ def _modelled(
     return price, said
 
 
-def _inside(job: ReplayJob) -> tuple[tuple[float, float], str]:
-    """Alpha and bandwidth inside hosts: of a communicator that is on one, else assumed."""
-    graph = job.facts.get("measured", job.graph)
-    best: calibrate.Link | None = None
-    for name in graph.comm_names:
-        found = calibrate.link(job, name, "all_reduce")
-        if found.level == "intra host" and found.source == "fitted":
-            best = found if best is None or found.max_bytes > best.max_bytes else best
-    if best is not None:
-        return (best.alpha_ns, best.bandwidth_bytes_per_s), best.words
-    alpha, bandwidth, said = link_sources.machine(job, "intra host")
-    return (alpha, bandwidth), said
+def _carry(
+    group: by_group.Group,
+    of: link_rates.Counted,
+    carried: np.ndarray,
+    domain: np.ndarray,
+    rates: tuple[float | None, float | None],
+) -> None:
+    """Sets what a rank's links carry of what the floor counts, bytes/s, once domains are such.
+
+    What must leave a domain takes the NIC; the rest of what is counted may take both.
+    """
+    at = group.rows["at"].to_numpy()
+    inside, outside = rates
+    d = domains.per_domain(domain)
+    share = of.share[at[0]]
+    if d is None or not share > 0:
+        return
+    apart = group.n > d
+    leaves = bounds.least_share(group.op, group.n, group.n // d) if apart else 0.0
+    ways = (inside or 0.0) + ((outside or 0.0) if apart else 0.0)
+    if not ways or (apart and not outside):
+        return
+    took = max(leaves / outside if apart and outside else 0.0, share / ways)
+    carried[at] = share / took
 
 
 def _between(job: ReplayJob, group: by_group.Group, per_domain: int) -> tuple[float, float]:

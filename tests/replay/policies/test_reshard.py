@@ -52,7 +52,7 @@ def test_a_job_that_broadcasts(rings):
     job = rings.job(op="broadcast", algo="ring", n=9, hosts=1, sizes=(1 << 30,))
     spec = "reshard:width=2,domain=4,bandwidth=50GB/s,inside=450GB/s"
     after = rings.under(job, spec)
-    ratio = rings.took_us(after, 1 << 30) / rings.took_us(job, 1 << 30)
+    ratio = rings.took_us(after, 1 << 30, job) / rings.took_us(job, 1 << 30)
     # One source: 8/2 models before, 8/4 after.
     assert ratio == pytest.approx(0.5, rel=1e-6)
     same = rings.under(job, spec.replace("reshard:", "reshard:way=gpu,"))
