@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import trust, units
-from .columns import cells, lines, show_table
+from . import calibration_screen, trust, units
+from .columns import cells, lines
 from .manual_screen import show_terms
 from .notes_screen import show_notes
 from .screen import clean
@@ -58,7 +58,7 @@ def show_replay(out: Console, result: Mapping[str, Any]) -> None:
     show_notes(out, tried, "warnings", "warning", "yellow", of_all)
     if "calibration" in result:
         out.print()
-        _show_calibration(out, result["calibration"])
+        calibration_screen.show(out, result)
     if "explained" in result:
         out.print()
         _show_explained(out, result["explained"])
@@ -125,44 +125,6 @@ def _floors_words(floors: Mapping[str, Any]) -> str:
         f"floors: no step under {units.time(floors['free_communication_ns'])} with communication "
         f"free, or {units.time(floors['busiest_link_ns'])} at the busiest link{link}"
     )
-
-
-def _show_calibration(out: Console, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A line a communicator, operation and algorithm: alpha, bandwidth, tau and their errors."""
-    out.print("Calibration: T = messages x alpha + bytes / bandwidth, after a wait of tau",
-              style="bold")  # fmt: skip
-    made = [
-        {
-            "what": f"{clean(r['op'])} on {clean(r['comm'])}",
-            "dim": clean(r["dim"]),
-            "ranks": f"{r['n']} {r['level']}" if r["level"] != "unknown" else str(r["n"]),
-            "algo": clean(r["algo"]),
-            "alpha": _with_error(r["alpha_ns"], r["alpha_error_ns"], r["separated"]),
-            "bandwidth": _rate(r),
-            "tau": _with_error(r["tau_ns"], r["tau_spread_ns"], True),
-            "n": str(r["collectives"]),
-            "off": _pct(r["error_pct"]),
-            "caveat": clean(r["caveat"] or ("" if r["separated"] else "alpha assumed")),
-        }
-        for r in rows
-    ]
-    titles = {k: k for k in ("what", "dim", "ranks", "algo", "alpha", "bandwidth", "tau", "n")}
-    titles |= {"off": "90 % within", "caveat": "caveat"}
-    show_table(out, made, titles, empty="no collective has a size and was seen on all its ranks")
-
-
-def _with_error(value: float | None, error: float | None, known: bool) -> str:
-    if value is None:
-        return units.NOTHING
-    return f"{units.time(value)} ± {units.time(error)}" if known else units.time(value)
-
-
-def _rate(row: Mapping[str, Any]) -> str:
-    if row["bandwidth_bytes_per_s"] is None:
-        return units.NOTHING
-    text = f"{row['bandwidth_bytes_per_s'] / 1e9:.3g}"
-    error = f" ± {row['bandwidth_error_bytes_per_s'] / 1e9:.2g}" if row["separated"] else ""
-    return f"{text}{error} GB/s"
 
 
 def estimate(row: Mapping[str, Any], steps: int) -> str:

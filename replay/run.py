@@ -115,7 +115,8 @@ def replay(
     `bounds.Floors`); `warnings` about the baseline; and `policies`, each with `name`, `params`,
     `step_ns`, `low_ns`, `high_ns` (the 95 % bootstrap interval over steps), `gain_pct`,
     `recovered` (`wait_ns`, `transfer_ns`, `exposed_ns`: what a rank saves a step), `floors`,
-    `assumptions`, `warnings`. With `calibration`, `calibrate.table` under that name.
+    `assumptions`, `warnings`. With `calibration`, `calibrate.table` under that name, and its
+    `pools`, `curves` and `lateness` as `calibration_levels`, `calibration_curves`, `lateness`.
 
     Raises UsageError for an unknown policy, parameter, value or step, UnusableInput for a job
     with nothing to replay; and where `strict`, NotFaithful if the unchanged replay is further
@@ -140,7 +141,14 @@ def replay(
         "warnings": told(_warnings(base)),
         "policies": estimates(base, tries),
     }
-    return {**result, "calibration": calibrate.table(base.job)} if calibration else result
+    if calibration:
+        result |= {
+            "calibration": calibrate.table(base.job),
+            "calibration_levels": calibrate.pools(base.job),
+            "calibration_curves": calibrate.curves(base.job),
+            "lateness": calibrate.lateness(base.job),
+        }
+    return result
 
 
 def baseline(job: ReplayJob, step: int | None = None) -> Baseline:

@@ -2,29 +2,52 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from ...ingest.errors import UsageError
 from .. import models
+from .robust import Terms, regress
+from .size_classes import SPREAD, own, split_bytes
 
 DEFAULT_ALPHA_NS = 1_000.0
 """Assumed where sizes are too alike to tell alpha from bandwidth: a message over NVLink."""
 
-SPREAD = 4
-"""Sizes must differ by this factor for alpha and bandwidth to be told apart."""
-
 FASTEST_BYTES_PER_S = 1e14
 """No link carries 100 TB/s: a fit beyond it has found no cost of bytes."""
-
-_HUBER = 1.345
-"""In robust standard deviations: 95 % efficient where errors are normal (Huber 1964)."""
 
 
 class NoFit(UsageError):
     """What the collectives took cannot be told as alpha and bandwidth; says why."""
+
+
+class SizeClass(NamedTuple):
+    """The line of collectives of some sizes: those that one protocol carries."""
+
+    min_bytes: int
+    max_bytes: int
+    """Sizes that it was fitted to."""
+    up_to_bytes: float
+    """Sizes that it stands for end here (inf: none are larger); the class before says where they
+    begin."""
+    alpha_ns: float
+    alpha_error_ns: float
+    bandwidth_bytes_per_s: float
+    bandwidth_error_bytes_per_s: float
+    instances: int
+    borrowed: str
+    """`alpha` or `bandwidth` where its own sizes do not tell it: the other class's; else empty."""
+    bound: str
+    """`latency` where messages take more of its median collective than bytes, else `bandwidth`."""
+
+    def words(self) -> str:
+        """The class in a few words."""
+        last = not np.isfinite(self.up_to_bytes)
+        sizes = f"from {self.min_bytes}" if last else f"up to {self.max_bytes}"
+        rate = self.bandwidth_bytes_per_s / 1e9
+        return f"{sizes} bytes {self.alpha_ns / 1e3:.3g} us and {rate:.3g} GB/s"
 
 
 class Fit(NamedTuple):
@@ -45,6 +68,18 @@ class Fit(NamedTuple):
     """How far the line is from 90 % of the collectives at most, in percent of their time."""
     separated: bool
     """False where one of the two was assumed, because sizes do not tell them apart."""
+    classes: tuple[SizeClass, ...] = ()
+    """Two lines, of small and large collectives, where they say more than one; else empty."""
+    comms: int = 1
+    """Communicators that the collectives are of."""
+
+    def at(self, size_bytes: Any) -> tuple[np.ndarray, np.ndarray]:
+        """alpha (ns) and bandwidth (bytes/s) of each size: of its class where there are any."""
+        return at(self.classes, size_bytes, self.alpha_ns, self.bandwidth_bytes_per_s)
+
+    def outside(self, size_bytes: Any) -> str:
+        """What to say of sizes outside those it was fitted to; empty where all are within."""
+        return outside(size_bytes, self.min_bytes, self.max_bytes)
 
     def words(self) -> str:
         """The fit in one line."""
@@ -57,7 +92,13 @@ class Fit(NamedTuple):
         if not self.separated:
             return text
         error = self.bandwidth_error_bytes_per_s / 1e9
-        return f"{text} (standard errors {self.alpha_error_ns / 1e3:.2g} us, {error:.2g} GB/s)"
+        if np.isfinite(error):
+            text += f" (standard errors {self.alpha_error_ns / 1e3:.2g} us, {error:.2g} GB/s)"
+        else:
+            text += " (too few to tell errors)"
+        if self.classes:
+            text += f"; by size: {', '.join(c.words() for c in self.classes)}"
+        return text
 
 
 def usual(op: str) -> str:
@@ -94,13 +135,15 @@ def fit(
     alpha_ns: float | None = None,
     bandwidth_bytes_per_s: float | None = None,
 ) -> Fit:
-    """Alpha and bandwidth of `instances` rows of one comm, op and n that ran under `algo`.
+    """Alpha and bandwidth of `instances` rows of one op and n that ran under `algo`.
 
     Huber's regression of transfer_ns on bytes, of relative errors, so that small collectives fix
     alpha and large ones bandwidth; neither is negative. A value that is given is kept. Where
     sizes spread by less than SPREAD, alpha is assumed to be DEFAULT_ALPHA_NS (at most half of
-    the shortest transfer) and only bandwidth is fitted. Raises models.NoModel, and NoFit where
-    a value that is given, or the best fit, would need a negative time a message or a byte.
+    the shortest transfer) and only bandwidth is fitted. Two `classes` of sizes where
+    `size_classes.split_bytes` finds them. Rows may be of several communicators: their errors then
+    count what these differ by. Raises models.NoModel, and NoFit where a value that is given, or
+    the best fit, would need a negative time a message or a byte.
     """
     op, n = rows["op"][0], int(rows["n"][0])
     p, q = coefficients(op, algo, n)
@@ -111,6 +154,8 @@ def fit(
     given = alpha_ns is not None or bandwidth_bytes_per_s is not None
     separated = high >= SPREAD * low > 0 and not given
     alpha_error = slope_error = 0.0
+    classes: tuple[SizeClass, ...] = ()
+    comms = rows["comm"].n_unique() if len(rows) else 0
     if alpha_ns is not None and bandwidth_bytes_per_s is not None:
         alpha, slope = alpha_ns, 1e9 / bandwidth_bytes_per_s
     elif not len(size) or p == 0:
@@ -121,70 +166,151 @@ def fit(
         if alpha < 0:
             raise NoFit("they took less than their bytes would at the bandwidth that is given")
     elif separated:
-        (alpha, slope), (alpha_error, slope_error) = _line(p, q * size, took)
+        cluster = None if comms < 2 else rows["comm"].rank("dense").to_numpy().astype(np.int64)
+        (alpha, slope), (alpha_error, slope_error) = line(
+            np.full(len(size), p), q * size, took, cluster
+        )
     else:
         assumed = min(DEFAULT_ALPHA_NS, float(took.min()) / p / 2)
         alpha = assumed if alpha_ns is None else alpha_ns
         slope = float(np.median((took - p * alpha) / (q * size)))
         if slope < 0:
             raise NoFit("they took less than their messages would at the alpha that is given")
-    if slope <= 1e9 / FASTEST_BYTES_PER_S or slope_error > slope:
-        raise NoFit("larger ones took no longer: nothing tells what a byte costs")
+    tell(slope, slope_error)
+    if separated:
+        classes = _classes(p, q, size, took)
+    alphas, bandwidths = at(classes, size, float(alpha), 1e9 / float(slope))
     return Fit(
-        comm=rows["comm"][0] if len(rows) else "?",
+        comm=rows["comm"][0] if comms < 2 else f"{comms} communicators",
         op=op,
         algo=algo,
         n=n,
         alpha_ns=float(alpha),
-        alpha_error_ns=alpha_error,
+        alpha_error_ns=float(alpha_error),
         bandwidth_bytes_per_s=1e9 / slope,
-        bandwidth_error_bytes_per_s=1e9 * slope_error / slope**2,
+        bandwidth_error_bytes_per_s=1e9 * float(slope_error) / slope**2,
         instances=len(rows),
         min_bytes=low,
         max_bytes=high,
-        error_pct=_error_pct(p * alpha + q * size * slope, took),
+        error_pct=error_pct(p * alphas + q * size * 1e9 / bandwidths, took),
         separated=separated,
+        classes=classes,
+        comms=comms,
     )
 
 
-def _error_pct(line: np.ndarray, took: np.ndarray) -> float:
-    return float(100 * np.percentile(np.abs(line / took - 1), 90)) if len(took) else 0.0
+def tell(slope: float, error: float) -> None:
+    """Raises NoFit where nothing tells what a byte costs (ns, and its standard error)."""
+    if slope <= 1e9 / FASTEST_BYTES_PER_S or error > slope:
+        raise NoFit("larger ones took no longer: nothing tells what a byte costs")
 
 
-def _line(p: float, x: np.ndarray, took: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """alpha and ns a byte of took = p*alpha + slope*x, and their standard errors, [2] each.
+def error_pct(said: np.ndarray, took: np.ndarray) -> float:
+    """How far 90 % of the times are from what was said of them at most, in percent of them."""
+    return float(100 * np.percentile(np.abs(said / took - 1), 90)) if len(took) else 0.0
 
-    One that comes out negative, but not by two standard errors, is taken to be 0.
+
+def line(
+    p: np.ndarray, x: np.ndarray, took: np.ndarray, cluster: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """alpha and ns a byte of took = p*alpha + x*slope, and their standard errors, [2] each.
+
+    One that comes out negative, but not by two standard errors, is taken to be 0; NoFit where by
+    more.
     """
     design = np.column_stack([p / took, x / took])
-    values, errors = _huber(design)
+    ones = np.ones(len(took))
+    values, errors = regress(design, ones, cluster)
     if (values >= 0).all():
         return values, errors
-    if (values < -2 * errors).any():
+    if (values < -2 * np.nan_to_num(errors)).any():
         what = "a message" if values[0] < 0 else "a byte"
         raise NoFit(f"the times do not grow with size as a line does ({what} would take less than "
                     "no time)")  # fmt: skip
     # At most one can be: the times are positive, so is what the other alone makes of them.
     kept = values > 0
     values, errors = np.zeros(2), np.zeros(2)
-    (values[kept], errors[kept]) = _huber(design[:, kept])
+    values[kept], errors[kept] = regress(design[:, kept], ones, cluster)
     return values, errors
 
 
-def _huber(design: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Coefficients that bring the rows of `design` [n, k] to 1, and standard errors, [k] each."""
-    k = design.shape[1]
-    values, weight = np.zeros(k), np.ones(len(design))
-    covariance = np.zeros((k, k))
-    for _ in range(60):
-        normal = (design * weight[:, None]).T @ design
-        step = np.linalg.lstsq(normal, design.T @ weight, rcond=None)[0]
-        residual = design @ step - 1.0
-        sigma = max(1.4826 * float(np.median(np.abs(residual))), 1e-9)
-        covariance = np.linalg.pinv(normal) * sigma**2
-        done = np.allclose(step, values, rtol=1e-9, atol=0)
-        values = step
-        weight = np.minimum(1.0, _HUBER * sigma / np.maximum(np.abs(residual), 1e-12))
-        if done:
-            break
-    return values, np.sqrt(np.diag(covariance))
+def _classes(p: float, q: float, size: np.ndarray, took: np.ndarray) -> tuple[SizeClass, ...]:
+    """Two classes by size, where two lines say more of unseen sizes than one; else none.
+
+    A class whose sizes are too few or alike for a line of its own (`own`) takes over
+    the other's bandwidth (the small) or alpha (the large).
+    """
+    cut = split_bytes(p, q, size, took)
+    if cut is None:
+        return ()
+    small = size <= cut
+    parts = [(size[at], took[at]) for at in (small, ~small)]
+    try:
+        found = [Terms(*line(np.full(len(s), p), q * s, t)) if own(s) else None for s, t in parts]
+    except NoFit:
+        return ()
+    borrowed = ["", ""]
+    if found[1] is not None and (found[0] is None or not found[0].values[1] > 0):
+        found[0] = _given(p, q, *parts[0], slope=found[1].values[1])
+        borrowed[0] = "bandwidth"
+    elif found[0] is not None and found[1] is None:
+        found[1] = _given(p, q, *parts[1], alpha=found[0].values[0])
+        borrowed[1] = "alpha"
+    out = []
+    for (s, t), terms, other, end in zip(parts, found, borrowed, (cut, np.inf), strict=True):
+        if terms is None or terms.values[0] < 0 or terms.values[1] <= 1e9 / FASTEST_BYTES_PER_S:
+            return ()
+        (alpha, slope), (alpha_error, slope_error) = terms
+        messages = p * alpha > np.median(t) / 2
+        out.append(
+            SizeClass(
+                int(s.min()),
+                int(s.max()),
+                end,
+                float(alpha),
+                float(alpha_error),
+                1e9 / slope,
+                1e9 * float(slope_error) / slope**2,
+                len(s),
+                other,
+                "latency" if messages else "bandwidth",
+            )
+        )
+    return tuple(out)
+
+
+def _given(
+    p: float, q: float, size: np.ndarray, took: np.ndarray, *,
+    alpha: float | None = None, slope: float | None = None,
+) -> Terms:  # fmt: skip
+    """Alpha and slope where one of them is given (its error 0: it is not of these times)."""
+    if slope is not None:
+        (value,), (error,) = regress((p / took)[:, None], 1 - slope * q * size / took)
+        return Terms(np.array([value, slope]), np.array([error, 0.0]))
+    assert alpha is not None
+    (value,), (error,) = regress((q * size / took)[:, None], 1 - p * alpha / took)
+    return Terms(np.array([alpha, value]), np.array([0.0, error]))
+
+
+def at(
+    classes: tuple[SizeClass, ...], size_bytes: Any, alpha_ns: float, bandwidth_bytes_per_s: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """alpha and bandwidth of each size, float64 of its shape: its class's, else those given."""
+    size = np.asarray(size_bytes, np.float64)
+    if not classes:
+        return np.full(size.shape, alpha_ns), np.full(size.shape, bandwidth_bytes_per_s)
+    of = np.searchsorted([c.up_to_bytes for c in classes[:-1]], size, side="left")
+    alphas = np.array([c.alpha_ns for c in classes])
+    return alphas[of], np.array([c.bandwidth_bytes_per_s for c in classes])[of]
+
+
+def outside(size_bytes: Any, min_bytes: int, max_bytes: int) -> str:
+    """What to say of sizes outside a calibrated range; empty where all are within, or none is."""
+    size = np.atleast_1d(np.asarray(size_bytes, np.float64))
+    size = size[size > 0]
+    if not max_bytes or not len(size) or (size.min() >= min_bytes and size.max() <= max_bytes):
+        return ""
+    return (
+        f"sizes of {size.min():.0f} to {size.max():.0f} bytes are outside what is calibrated "
+        f"({min_bytes} to {max_bytes} bytes): the estimate is an extrapolation"
+    )

@@ -18,34 +18,48 @@ def curve(job: ReplayJob, op: str, n: int) -> Fit | None:
     """The line of the job's benchmark (`cost_curves`) of an operation, of n ranks if there is one.
 
     Else of the number of ranks nearest to n, where that is known; None where no run of the
-    operation gives a line. Where a run tells in place from out of place, both count.
+    operation gives a line.
     """
+    return min(
+        (f for f in curves(job) if f.op == op),
+        key=lambda f: (abs(np.log(f.n / max(n, 2))), -f.instances, f.algo),
+        default=None,
+    )
+
+
+def curves(job: ReplayJob) -> list[Fit]:
+    """The lines of the job's benchmarks, one an operation, number of ranks and algorithm.
+
+    Where a run tells in place from out of place, both count. Kept with the measured graph.
+    """
+    graph, tables = job.facts.get("measured", job.graph), job.facts.get("tables")
+    known = graph.__dict__.get("_curves")
+    if known is None or known[0] is not tables:
+        known = graph.__dict__["_curves"] = (tables, _curves(job))
+    return known[1]
+
+
+def _curves(job: ReplayJob) -> list[Fit]:
     rows = job.table("cost_curves")
     if not len(rows):
-        return None
-    rows = rows.filter(
-        (pl.col("op").cast(pl.String) == op)
-        & (pl.col("bytes") > 0)
-        & (pl.col("time_ns") > 0)
-        & (pl.col("n_ranks") > 1)
-    )
+        return []
+    rows = rows.filter((pl.col("bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("n_ranks") > 1))
+    rows = rows.filter(pl.col("op").is_not_null()).with_columns(pl.col("op").cast(pl.String))
     fits = []
-    for _, run in rows.group_by("n_ranks", "algo", maintain_order=True):
+    for (op, _, _), run in rows.group_by("op", "n_ranks", "algo", maintain_order=True):
         shaped = run.select(
             "bytes",
+            "op",
             comm=pl.lit("a benchmark"),
-            op=pl.lit(op),
             n=pl.col("n_ranks").cast(pl.Int64),
             transfer_ns=pl.col("time_ns").cast(pl.Float64),
         )
         algo = run["algo"].cast(pl.String)[0]
         try:
-            fits.append(fit(shaped, usual(op) if algo is None else models.recorded(algo)))
+            fits.append(fit(shaped, usual(str(op)) if algo is None else models.recorded(algo)))
         except (NoFit, models.NoModel):
             continue
-    return min(
-        fits, key=lambda f: (abs(np.log(f.n / max(n, 2))), -f.instances, f.algo), default=None
-    )
+    return sorted(fits, key=lambda f: (f.op, f.n, f.algo))
 
 
 def fabric(job: ReplayJob, ranks: np.ndarray) -> Found | None:

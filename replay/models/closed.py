@@ -63,11 +63,17 @@ def fits(op: str, algo: str, n: int) -> bool:
 
 
 def time_ns(
-    op: str, algo: str, n: int, size_bytes, alpha_ns: float, bandwidth_bytes_per_s: float
+    op: str,
+    algo: str,
+    n: int,
+    size_bytes,
+    alpha_ns: float | np.ndarray,
+    bandwidth_bytes_per_s: float | np.ndarray,
 ) -> np.ndarray:
     """Time of one collective in ns (float64, the shape of `size_bytes`).
 
-    `alpha_ns` is the cost of a message, `bandwidth_bytes_per_s` a link's, one direction; segmented
+    `alpha_ns` is the cost of a message, `bandwidth_bytes_per_s` a link's, one direction (each may
+    be an array of `size_bytes`' shape: another a size); segmented
     algorithms use their best number of pieces. Raises NoModel for a combination that is in no table
     and for a number of ranks that the algorithm is not defined for.
     """

@@ -53,7 +53,7 @@ def pipelined(op: str, algo: str) -> Pipelined | None:
 
 
 def time_of(
-    row: Pipelined, n: int, size_bytes, alpha_ns: float, bandwidth_bytes_per_s: float, pieces
+    row: Pipelined, n: int, size_bytes, alpha_ns, bandwidth_bytes_per_s, pieces
 ) -> np.ndarray:
     """T(K) in ns for `pieces` = K, float64 of the shape of both."""
     depth = row.depth(n)
@@ -64,18 +64,14 @@ def time_of(
     return depth * (alpha_ns + wire) + (k - 1) * (alpha_ns + row.period * wire)
 
 
-def best_pieces(
-    row: Pipelined, n: int, size_bytes, alpha_ns: float, bandwidth_bytes_per_s: float
-) -> np.ndarray:
+def best_pieces(row: Pipelined, n: int, size_bytes, alpha_ns, bandwidth_bytes_per_s) -> np.ndarray:
     """The K, a whole number of at least 1 and no more than one a byte, that takes least time."""
     size = np.asarray(size_bytes, np.float64)
     most = np.maximum(np.floor(size), 1.0)
     wire = (row.depth(n) - row.period) * size * 1e9 / bandwidth_bytes_per_s
-    if alpha_ns <= 0:
-        ideal = np.where(wire > 0, most, 1.0)
-    else:
-        with np.errstate(over="ignore"):
-            ideal = np.sqrt(np.maximum(wire, 0.0) / alpha_ns)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        ideal = np.sqrt(np.maximum(wire, 0.0) / alpha_ns)
+    ideal = np.where(np.asarray(alpha_ns) > 0, ideal, np.where(wire > 0, most, 1.0))
     low = np.clip(np.floor(ideal), 1.0, most)
     high = np.clip(low + 1, 1.0, most)
     times = [

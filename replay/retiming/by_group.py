@@ -39,10 +39,13 @@ class Group(NamedTuple):
     def time_ns(self, alpha_ns: float | None = None, bandwidth: float | None = None) -> np.ndarray:
         """float64 [k]: what they take by their form; alpha and bytes/s default to the link's.
 
+        The link's are those of each size's class, where the link has classes.
+
         Raises models.NoModel.
         """
-        alpha = self.link.alpha_ns if alpha_ns is None else alpha_ns
-        rate = self.link.bandwidth_bytes_per_s if bandwidth is None else bandwidth
+        of_size = self.link.at(self.size_bytes)
+        alpha = of_size[0] if alpha_ns is None else alpha_ns
+        rate = of_size[1] if bandwidth is None else bandwidth
         return models.time_ns(self.op, self.algo, self.n, self.size_bytes, alpha, rate)
 
 

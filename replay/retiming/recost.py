@@ -13,6 +13,7 @@ import polars as pl
 
 from .. import models
 from ..calibration import calibrate, machines
+from ..calibration.hockney import usual
 from ..models import nccl, nccl_machines
 from ..policy import ReplayJob
 from . import altered
@@ -61,26 +62,43 @@ def by_form(job: ReplayJob, rows: pl.DataFrame, old: str, new: str, given: Given
             alpha_ns=given.alpha_ns,
             bandwidth_bytes_per_s=given.bandwidth_bytes_per_s,
         )
-        alpha, bandwidth = found.alpha_ns, found.bandwidth_bytes_per_s
-        if None in given:
-            assumptions = (f"fitted: {found.words()}",)
-        if not found.separated and given == Given():
-            low, high = _whatever_alpha(op, old, new, n)
-            warnings = (
-                f"{op} on {comm}: sizes from {found.min_bytes} to {found.max_bytes} bytes are too "
-                f"alike to tell alpha from bandwidth; alpha taken as {alpha / 1e3:.3g} us. "
-                f"Whatever alpha is, {new} takes {low:.2f} to {high:.2f} times as long",
-            )
     except calibrate.NoFit:
-        link = calibrate.link(job, comm, op)
-        if link.source == "assumed" or given != Given():
+        found = calibrate.link(job, comm, op)
+        if found.source == "assumed" or given != Given():
             raise
-        alpha, bandwidth = link.alpha_ns, link.bandwidth_bytes_per_s
-        assumptions = (link.words,)
-        outside = link.outside(size)
-        warnings = (f"{op} on {comm}: {outside}",) if outside else ()
+        assumptions = (found.words,)
+    else:
+        lent = None if found.separated or given != Given() else _lent(job, rows, old)
+        if lent is not None:
+            found, assumptions = lent, (lent.words,)
+        elif None in given:
+            assumptions = (f"fitted: {found.words()}",)
+            if not found.separated and given == Given():
+                warnings = (_alike(found, old, new),)
+    outside = found.outside(size)
+    if outside and None in given:
+        warnings += (f"{op} on {comm}: {outside}",)
+    alpha, bandwidth = found.at(size)
     cost = [models.time_ns(op, algo, n, size, alpha, bandwidth) for algo in (new, old)]
     return Ratio(_over(*cost), assumptions, warnings)
+
+
+def _alike(found: calibrate.Fit, old: str, new: str) -> str:
+    low, high = _whatever_alpha(found.op, old, new, found.n)
+    return (
+        f"{found.op} on {found.comm}: sizes from {found.min_bytes} to {found.max_bytes} bytes are "
+        f"too alike to tell alpha from bandwidth; alpha taken as {found.alpha_ns / 1e3:.3g} us. "
+        f"Whatever alpha is, {new} takes {low:.2f} to {high:.2f} times as long"
+    )
+
+
+def _lent(job: ReplayJob, rows: pl.DataFrame, old: str) -> calibrate.Link | None:
+    """The link with what other collectives lend, where that was fitted for the same algorithm."""
+    op, algo = rows["op"][0], rows["algo"][0]
+    if old != (usual(op) if algo == "?" else models.recorded(algo)):
+        return None
+    link = calibrate.link(job, rows["comm"][0], op)
+    return link if link.alpha_from == "lent" else None
 
 
 def _whatever_alpha(op: str, old: str, new: str, n: int) -> tuple[float, float]:
