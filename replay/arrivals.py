@@ -18,7 +18,7 @@ from . import close, engine, sweep
 from .graph import TaskGraph
 from .steps import participations
 
-AT_ONCE = 50_000
+AT_ONCE = 5_000
 """Arrivals whose chains a core walks before it takes more: fewer are not worth another thread."""
 
 
@@ -56,18 +56,6 @@ class Chains:
         engine.ends(gap, dur, self.pred_ptr, self.pred, self._release, out)
 
 
-class _Where(NamedTuple):
-    """What a walk goes by: a graph's edges, one replay's ends, arrivals and those before them."""
-
-    pred_ptr: np.ndarray
-    pred: np.ndarray
-    rank: np.ndarray
-    own: np.ndarray
-    end: np.ndarray
-    arrive: np.ndarray
-    since: np.ndarray
-
-
 class Waits:
     """The chains of some arrivals (tasks of the graph, int64 [a]), under one replay after another.
 
@@ -101,8 +89,8 @@ class Waits:
 
     def spent(self, work: Work) -> np.ndarray:
         """What the work on each arrival's chain takes, int64 [a], ns."""
-        total = np.zeros(len(self._arrive), np.int64)
-        self._over(np.arange(len(total)), lambda which: _spent(*self._where(), which, *work, total))
+        total, none = np.zeros(len(self._arrive), np.int64), np.empty(0, np.int64)
+        self._over(np.arange(len(total)), work, none, none, total)
         return total
 
     def shed(self, work: Work, which: np.ndarray, usual_ns: np.ndarray, most_ns: np.ndarray) -> int:
@@ -111,17 +99,17 @@ class Waits:
         From each task alike, and no more than `most_ns` from a chain (int64 [a] both); how many
         ns in all.
         """
-        more = usual_ns, most_ns
-        return sum(self._over(which, lambda some: _shed(*self._where(), some, *work, *more)))
+        return self._over(which, work, usual_ns, most_ns, np.empty(len(self._arrive), np.int64))
 
-    def _where(self) -> _Where:
+    def _over(self, which: np.ndarray, work: Work, *given: np.ndarray) -> int:
+        """`_shed` of some arrivals, on all cores: no task is on the chains of two."""
         chains = self._chains
         edges = chains.pred_ptr, chains.pred, chains.rank, chains.own
-        return _Where(*edges, self._end, self._arrive, self._since)
-
-    def _over(self, which: np.ndarray, of) -> list:
+        where = *edges, self._end, self._arrive, self._since
         parts = max(1, min(sweep.cores(), len(which) // AT_ONCE))
-        return sweep.over(of, np.array_split(which, parts), tasks=0)
+        some = np.array_split(which, parts)
+        shed = sweep.over(lambda part: int(_shed(*where, part, *work, *given)), some, tasks=0)
+        return sum(shed)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -145,56 +133,43 @@ def _since(order, first, at, since):  # pragma: no cover - compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def _before(pred_ptr, pred, rank, own, end, i, since):  # pragma: no cover - compiled
-    """The task before task i on its chain, -1 where the chain begins with i."""
-    last = own[i]
-    if last < 0:
-        for e in range(pred_ptr[i], pred_ptr[i + 1]):
-            j = pred[e]
-            if rank[j] == rank[i] and (last < 0 or end[j] > end[last]):
-                last = j
-    return last if last >= 0 and end[last] > since else -1
-
-
-@numba.njit(cache=True, nogil=True)
-def _total(
-    pred_ptr, pred, rank, own, end, i, since, is_work, is_delay, dur, gap
-):  # pragma: no cover - compiled
-    total = 0
-    while i >= 0:
-        if is_work[i]:
-            total += dur[i]
-        if is_delay[i]:
-            total += gap[i]
-        i = _before(pred_ptr, pred, rank, own, end, i, since)
-    return total
-
-
-@numba.njit(cache=True, nogil=True)
-def _spent(
-    pred_ptr, pred, rank, own, end, arrive, since, which, is_work, is_delay, dur, gap, total
-):  # pragma: no cover - compiled
-    for k in which:
-        total[k] = _total(
-            pred_ptr, pred, rank, own, end, arrive[k], since[k], is_work, is_delay, dur, gap
-        )
-
-
-@numba.njit(cache=True, nogil=True)
 def _shed(
-    pred_ptr, pred, rank, own, end, arrive, since, which, is_work, is_delay, dur, gap, usual, most
-):  # pragma: no cover - compiled
-    shed = 0
+    pred_ptr, pred, rank, own, end, arrive, since, which, is_work, is_delay, dur, gap, usual, most,
+    total,
+):  # fmt: skip  # pragma: no cover - compiled
+    """Writes what each chain spends to `total`; sheds what is above `usual`, where that is given.
+
+    All in one: a call a task would cost more than the walk.
+    """
+    shed, chain = 0, np.empty(1024, np.int64)
     for k in which:
-        total = _total(
-            pred_ptr, pred, rank, own, end, arrive[k], since[k], is_work, is_delay, dur, gap
-        )
-        less = min(total - usual[k], most[k])
-        if less <= 0:
-            continue
-        share = less / max(total, 1)
-        i = arrive[k]
+        n, i, spent = 0, arrive[k], 0
         while i >= 0:
+            if n == len(chain):
+                longer = np.empty(2 * n, np.int64)
+                longer[:n] = chain
+                chain = longer
+            chain[n] = i
+            n += 1
+            if is_work[i]:
+                spent += dur[i]
+            if is_delay[i]:
+                spent += gap[i]
+            last = own[i]
+            if last < 0:
+                for e in range(pred_ptr[i], pred_ptr[i + 1]):
+                    j = pred[e]
+                    if rank[j] == rank[i] and (last < 0 or end[j] > end[last]):
+                        last = j
+            i = last if last >= 0 and end[last] > since[k] else -1
+        total[k] = spent
+        if len(usual) == 0:
+            continue
+        excess = min(spent - usual[k], most[k])
+        if excess <= 0:
+            continue
+        share = excess / max(spent, 1)
+        for i in chain[:n]:
             if is_work[i]:
                 less = np.int64(np.rint(dur[i] * share))
                 dur[i] -= less
@@ -203,5 +178,4 @@ def _shed(
                 less = np.int64(np.rint(gap[i] * share))
                 gap[i] -= less
                 shed += less
-            i = _before(pred_ptr, pred, rank, own, end, i, since[k])
     return shed

@@ -20,6 +20,23 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found[order], place[code]
 
 
+def alike(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that are equal in all of some integer columns ([n] each) share a kind.
+
+    Returns a row of each kind (int64 [kinds]) and the kind of each row (int64 [n]).
+    """
+    code = np.zeros(len(columns[0]), np.int64)
+    kinds = 1
+    for column in columns:
+        # Codes of codes: at most n of each, so that their product fits.
+        values, place = distinct(column)
+        codes, code = distinct(code * len(values) + place)
+        kinds = len(codes)
+    one = np.zeros(kinds if len(code) else 0, np.int64)
+    one[code[::-1]] = np.arange(len(code))[::-1]
+    return one, code
+
+
 @numba.njit(cache=True, nogil=True)
 def _numbered(values):  # pragma: no cover - compiled
     """Values in the order in which they first appear, and each row's place among these."""

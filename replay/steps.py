@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
+from .codes import distinct
 from .engine import step_spans
 from .graph import NULL, Kind, TaskGraph
 
@@ -51,6 +52,13 @@ def within(graph: TaskGraph, step: int) -> np.ndarray:
     return (graph.start_ns >= first[graph.rank]) & (graph.start_ns < last[graph.rank])
 
 
+def of_steps(graph: TaskGraph, wanted: np.ndarray) -> np.ndarray:
+    """bool [n]: tasks whose own step is one of those wanted."""
+    numbers, place = graph.steps
+    there = np.append(np.isin(numbers, wanted), False)
+    return there[place]
+
+
 def measured(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
     """`step_times` of the measurement itself."""
     if "begins" in graph.extra:
@@ -80,16 +88,19 @@ def communication(
     the union of its rank's participations that no computation overlaps (on a rank without a
     device: no host segment).
     """
-    inside = np.isin(graph.step, steps)
+    inside = of_steps(graph, steps)
     arrive, transfer = participations(graph)
     keep = inside[transfer]
     arrive, transfer = arrive[keep], transfer[keep]
-    ranks = len(np.unique(graph.rank[inside & (graph.rank >= 0)]))
+    ranks = len(distinct(graph.rank[inside & (graph.rank >= 0)])[0])
     per = max(1, ranks * len(steps))
     if not len(transfer):
         return Communication(0.0, 0.0, 0.0)
-    on_device = np.isin(graph.kind, (Kind.COMPUTE, Kind.COPY))
-    bare = ~np.isin(graph.rank, np.unique(graph.rank[on_device]))
+    on_device = graph.is_(Kind.COMPUTE, Kind.COPY)
+    # The last place is that of tasks of no rank.
+    bare = np.ones(int(graph.rank.max(initial=-1)) + 2, bool)
+    bare[graph.rank[on_device]] = False
+    bare = bare[graph.rank]
     work = np.flatnonzero((graph.kind == Kind.COMPUTE) | ((graph.kind == Kind.HOST) & bare))
     exposed = _alone(
         graph.rank[transfer], end[arrive], end[transfer], graph.rank[work], start[work], end[work]

@@ -23,6 +23,7 @@ from ..codes import distinct
 from ..findings import ideal
 from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
+from ..retiming import waits_say
 
 MAX_ROUNDS = 100
 MOST_FACTOR = 1000
@@ -71,7 +72,7 @@ def apply(
     else:
         graph = _align(graph, chosen, of_op, factor, cause)
     return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
-        assumptions=(IDEAL if to == "ideal" else SHED,)
+        assumptions=(IDEAL if to == "ideal" else SHED, *waits_say.who_is_late(job))
     )
 
 
@@ -97,6 +98,8 @@ def _to_ideal(graph: TaskGraph, chosen: np.ndarray, factor: float, cause: str) -
 
 
 def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
+    if factor == 0:
+        return np.maximum(best, 0)
     return np.maximum(best + np.rint((own - best) * factor).astype(np.int64), 0)
 
 

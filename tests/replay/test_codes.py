@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from retime.replay.codes import distinct
+from retime.replay.codes import alike, distinct
 from retime.replay.findings.ideal import median_of_like
 
 FEW = st.integers(-3, 3)
@@ -36,3 +36,13 @@ def test_the_median_of_like_drops_halves(rows):
     for c, median in zip(code, got, strict=True):
         like = np.sort(values[code == c])
         assert median == (like[(len(like) - 1) // 2] + like[len(like) // 2]) // 2
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(FEW, FEW, st.integers(0, 1))))
+def test_rows_are_of_one_kind_where_all_their_columns_are_equal(rows):
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    one, kind = alike(*columns)
+    assert len(one) == len(set(rows))
+    assert [rows[i] for i in one[kind]] == rows
+    assert kind[one].tolist() == list(range(len(one)))
