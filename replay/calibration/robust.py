@@ -40,6 +40,10 @@ def regress(terms: np.ndarray, target: np.ndarray, cluster: np.ndarray | None = 
     inside = np.abs(residual) <= HUBER * sigma * (1 + 1e-9)
     if inside.sum() <= k:
         inside[:] = True
+    # Messages and bytes are of different magnitudes: in units of each term, none counts as 0.
+    unit = np.sqrt((terms**2).sum(axis=0))
+    unit[unit == 0] = 1.0
+    terms = terms / unit
     bread = np.linalg.pinv(terms[inside].T @ terms[inside])
     score = terms * pull[:, None]
     variance = np.diag(bread @ (score.T @ score) @ bread) * n / (n - k)
@@ -49,7 +53,7 @@ def regress(terms: np.ndarray, target: np.ndarray, cluster: np.ndarray | None = 
             summed = np.column_stack([np.bincount(at, score[:, j]) for j in range(k)])
             among = np.diag(bread @ (summed.T @ summed) @ bread) * len(each) / (len(each) - 1)
             variance = np.maximum(variance, among)
-    return Terms(values, np.sqrt(variance))
+    return Terms(values, np.sqrt(variance) / unit)
 
 
 @numba.njit(cache=True)

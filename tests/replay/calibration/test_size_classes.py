@@ -45,9 +45,7 @@ def test_two_protocols_are_two_lines(outliers):
     took = np.minimum(ring(size, *LL), ring(size, *SIMPLE))
     fit = hockney.fit(noisy(size, took, 1, 0.05, outliers), "ring")
     small, large = fit.classes
-    # Equally long where 14 messages of 4 us more make up for 14/8 sizes of 21.7 ns less a KB.
-    crossing = models.crossover_bytes("all_reduce", "ring", "ring", N, *LL)
-    assert crossing is None  # one algorithm: the protocols cross at
+    # Equally long where 14 messages of 4 us more make up for 14/8 sizes of 21.7 us less a MB.
     crossing = 14 * 4_000 / (14 / 8 * (1 / 40 - 1 / 300))
     assert crossing / 2 < small.up_to_bytes < crossing * 2
     assert small.max_bytes < small.up_to_bytes < large.min_bytes
@@ -120,6 +118,14 @@ def test_standard_errors_are_as_wide_as_fits_differ():
     # 95 % within two of them; of 80 at least 68 (a chance of 1e-4 less).
     assert (np.abs(apart) < 2 * said).sum() >= 68
     assert np.median(said) == pytest.approx(apart.std(), rel=0.35)
+
+
+def test_large_ones_alone_do_not_make_alpha_sure():
+    # 14 messages of 5 us are 0.3 % of what 4 GiB take, and the noise is 1 %.
+    size = np.tile(2.0 ** np.arange(32, 37), 10)
+    fit = hockney.fit(noisy(size, ring(size, *SIMPLE), 4, 0.01), "ring")
+    assert fit.alpha_error_ns > 0.2 * SIMPLE[0]
+    assert abs(fit.alpha_ns - SIMPLE[0]) < 3 * fit.alpha_error_ns
 
 
 def test_small_ones_that_vary_more_do_not_make_the_rest_sure():
