@@ -1,10 +1,4 @@
-"""A scale-up domain of another size: what gradients then take, and which links a fabric has.
-
-T = 2 (k-1)/k (G/d) / b + 2 (d-1)/d G / B: d replicas a domain reduce inside it at B, and a d-th of
-the bytes goes round the k domains at b, one NIC a GPU ("egress grows with cards"). Step =
-C + max(0, T - W), W the part of the backward that hides it. Deduced; textbook hierarchical
-all-reduce in its two terms.
-"""
+"""A fabric with other links: a class of them faster, or scale-up domains of another size."""
 
 from __future__ import annotations
 
@@ -16,36 +10,6 @@ from ...ingest.errors import UsageError
 from ..fabric import Fabric
 
 SCALE_UP, SCALE_OUT = "scale-up", "scale-out"
-
-
-def gradients_ns(
-    gradient_bytes: float,
-    data_parallel: int,
-    tensor_parallel: int,
-    domain_gpus: int,
-    inside_bytes_per_s: float,
-    outside_bytes_per_s: float,
-) -> float:
-    """The all-reduce of one GPU's gradient bytes, in ns, without alphas.
-
-    `tensor_parallel` ranks of a replica lie side by side in a domain; a domain that holds no whole
-    replica is as one that holds one. Raises UsageError where replicas do not fill whole domains.
-    """
-    inside = min(max(1, domain_gpus // tensor_parallel), data_parallel)
-    if data_parallel % inside:
-        raise UsageError(
-            f"{data_parallel} replicas do not fill domains of {inside}: a domain of "
-            f"{tensor_parallel} GPUs times a divisor of {data_parallel} would work"
-        )
-    across = data_parallel // inside
-    out = 2 * (across - 1) / across * gradient_bytes / inside / outside_bytes_per_s
-    within = 2 * (inside - 1) / inside * gradient_bytes / inside_bytes_per_s
-    return (out + within) * 1e9
-
-
-def step_ns(compute_ns: float, exchange_ns: float, window_ns: float) -> float:
-    """A step whose backward hides `window_ns` of the exchange."""
-    return compute_ns + max(0.0, exchange_ns - window_ns)
 
 
 def per_domain(domain: np.ndarray) -> int | None:

@@ -1,0 +1,109 @@
+"""What recorded waits say: the bandwidth beyond which more is useless, and whether lateness is one
+rank's or everybody's."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from .. import models
+from ..calibration import calibrate, hockney
+from ..costs import lateness
+from ..graph import NULL, TaskGraph
+from ..policy import ReplayJob
+from ..steps import participations
+
+WORTH = 0.05
+"""A doubled bandwidth that saves less of a collective than this is taken for useless."""
+
+LEAST_RANKS = 3
+"""Of fewer the spread of arrivals says nothing about how they are spread."""
+
+STANDS_OUT = 1.2
+"""Waits this many times what random arrivals of the same spread cost: someone is often last."""
+
+
+def useful_bandwidth(job: ReplayJob, rows: pl.DataFrame) -> tuple[str, ...]:
+    """B* of the communicator and operation that moves bytes for longest, of `transfers.chosen`.
+
+    Its mean collective, with the mean wait that was recorded. Nothing where waits were not
+    measured, or nothing but bytes costs time.
+    """
+    graph = job.facts.get("measured", job.graph)
+    arrived = _arrivals(graph)
+    if not len(arrived) or not len(rows):
+        return ()
+    waited = arrived.group_by("collective").agg(pl.col("wait_ns").mean())
+    every = (
+        rows.join(waited, on="collective")
+        .group_by("comm", "op", "algo", "n", maintain_order=True)
+        .agg(pl.col("bytes", "wait_ns").mean(), pl.col("transfer_ns").sum())
+        .filter((pl.col("n") > 1) & (pl.col("bytes") > 0))
+        .sort("transfer_ns", descending=True, maintain_order=True)
+    )
+    for comm, op, algo, n, size, wait in every.select(
+        "comm", "op", "algo", "n", "bytes", "wait_ns"
+    ).iter_rows():
+        ran = hockney.usual(op) if algo == "?" else models.recorded(algo)
+        try:
+            messages, volume = hockney.coefficients(op, ran, n)
+        except models.NoModel:
+            continue
+        latency = float(messages) * calibrate.link(job, comm, op).alpha_ns
+        if not volume > 0 or latency + wait <= 0:
+            return ()
+        most = lateness.useful_bandwidth(
+            volume * size, latency_ns=latency, wait_ns=wait, worth=WORTH
+        )
+        return (
+            f"{op} on {comm}: beyond B* = {most / 1e9:.3g} GB/s twice the bandwidth saves less "
+            f"than {100 * WORTH:g} % of it (ranks wait {wait / 1e3:.3g} us for the last one on the "
+            f"mean, messages take {latency / 1e3:.3g} us)",
+        )
+    return ()
+
+
+def who_is_late(job: ReplayJob) -> tuple[str, ...]:
+    """Mean waits beside those of independent normal arrivals that spread as much."""
+    graph = job.facts.get("measured", job.graph)
+    arrived = _arrivals(graph)
+    if not len(arrived):
+        return ()
+    each = (
+        arrived.group_by("collective")
+        .agg(n=pl.len(), wait=pl.col("wait_ns").mean(), spread=pl.col("at_ns").std())
+        .filter(pl.col("n") >= LEAST_RANKS)
+    )
+    if not len(each) or each["wait"].sum() <= 0:
+        return ()
+    n = each["n"].to_numpy()
+    sizes, place = np.unique(n, return_inverse=True)
+    largest = np.array([lateness.expected_maximum(int(k)) for k in sizes])
+    wait = float(each["wait"].mean())  # type: ignore[arg-type]
+    random = float((each["spread"].to_numpy() * largest[place]).mean())
+    who = (
+        "some ranks are often the last by far"
+        if wait > STANDS_OUT * random
+        else "no rank stands out: lateness is everybody's"
+    )
+    return (
+        f"ranks wait {wait / 1e3:.3g} us on the mean for the last at a collective; independent "
+        f"normal arrivals of the same spread would wait {random / 1e3:.3g} us: {who}",
+    )
+
+
+def _arrivals(graph: TaskGraph) -> pl.DataFrame:
+    """When each rank came to each collective as measured: collective, at_ns, wait_ns."""
+    arrive, transfer = participations(graph)
+    paired = graph.ops("send", "recv")
+    known = (graph.start_ns[arrive] != NULL) & (graph.end_ns[transfer] != NULL) & ~paired[arrive]
+    arrive, transfer = arrive[known], transfer[known]
+    came = graph.start_ns[arrive]
+    wait = np.maximum(graph.end_ns[transfer] - graph.dur_ns[transfer] - came, 0)
+    return pl.DataFrame(
+        {
+            "collective": graph.collective[transfer],
+            "at_ns": came.astype(np.float64),
+            "wait_ns": wait.astype(np.float64),
+        }
+    )
