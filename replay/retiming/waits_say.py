@@ -9,9 +9,8 @@ import polars as pl
 from .. import models
 from ..calibration import calibrate, hockney
 from ..costs import lateness
-from ..graph import NULL, TaskGraph
+from ..graph import NULL, Kind, TaskGraph
 from ..policy import ReplayJob
-from ..steps import participations
 
 WORTH = 0.05
 """A doubled bandwidth that saves less of a collective than this is taken for useless."""
@@ -33,9 +32,8 @@ def useful_bandwidth(job: ReplayJob, rows: pl.DataFrame) -> tuple[str, ...]:
     arrived = _arrivals(graph)
     if not len(arrived) or not len(rows):
         return ()
-    waited = arrived.group_by("collective").agg(pl.col("wait_ns").mean())
     every = (
-        rows.join(waited, on="collective")
+        rows.join(arrived.select("collective", "wait_ns"), on="collective")
         .group_by("comm", "op", "algo", "n", maintain_order=True)
         .agg(pl.col("bytes", "wait_ns").mean(), pl.col("transfer_ns").sum())
         .filter((pl.col("n") > 1) & (pl.col("bytes") > 0))
@@ -69,18 +67,14 @@ def who_is_late(job: ReplayJob) -> tuple[str, ...]:
     arrived = _arrivals(graph)
     if not len(arrived):
         return ()
-    each = (
-        arrived.group_by("collective")
-        .agg(n=pl.len(), wait=pl.col("wait_ns").mean(), spread=pl.col("at_ns").std())
-        .filter(pl.col("n") >= LEAST_RANKS)
-    )
-    if not len(each) or each["wait"].sum() <= 0:
+    each = arrived.filter(pl.col("n") >= LEAST_RANKS)
+    if not len(each) or each["wait_ns"].sum() <= 0:
         return ()
     n = each["n"].to_numpy()
     sizes, place = np.unique(n, return_inverse=True)
     largest = np.array([lateness.expected_maximum(int(k)) for k in sizes])
-    wait = float(each["wait"].mean())  # type: ignore[arg-type]
-    random = float((each["spread"].to_numpy() * largest[place]).mean())
+    wait = float(each["wait_ns"].mean())  # type: ignore[arg-type]
+    random = float((each["spread_ns"].to_numpy() * largest[place]).mean())
     who = (
         "some ranks are often the last by far"
         if wait > STANDS_OUT * random
@@ -93,17 +87,32 @@ def who_is_late(job: ReplayJob) -> tuple[str, ...]:
 
 
 def _arrivals(graph: TaskGraph) -> pl.DataFrame:
-    """When each rank came to each collective as measured: collective, at_ns, wait_ns."""
-    arrive, transfer = participations(graph)
-    paired = graph.ops("send", "recv")
-    known = (graph.start_ns[arrive] != NULL) & (graph.end_ns[transfer] != NULL) & ~paired[arrive]
-    arrive, transfer = arrive[known], transfer[known]
-    came = graph.start_ns[arrive]
-    wait = np.maximum(graph.end_ns[transfer] - graph.dur_ns[transfer] - came, 0)
+    """Collectives as measured: how many ranks were seen, their mean wait, their arrivals' spread.
+
+    Columns collective, n, wait_ns, spread_ns (the standard deviation of a sample).
+    """
+    of = (graph.collective >= 0) & ~graph.ops("send", "recv")
+    came = np.flatnonzero(of & (graph.kind == Kind.ARRIVE) & (graph.start_ns != NULL))
+    moved = np.flatnonzero(of & (graph.kind == Kind.TRANSFER) & (graph.end_ns != NULL))
+    if not len(came) or not len(moved):
+        return pl.DataFrame()
+    many = int(graph.collective.max()) + 1
+    code, since = graph.collective[came], graph.start_ns[came].min()
+    n, seen = (
+        np.bincount(code, minlength=many),
+        np.bincount(graph.collective[moved], minlength=many),
+    )
+    ready = (graph.end_ns[moved] - graph.dur_ns[moved] - since).astype(np.float64)
+    ready = np.bincount(graph.collective[moved], ready, many) / np.maximum(seen, 1)
+    early = ready[code] - (graph.start_ns[came] - since)
+    wait = np.bincount(code, early, many) / np.maximum(n, 1)
+    squares = np.bincount(code, (early - wait[code]) ** 2, many)
+    rows = np.flatnonzero((n > 0) & (seen > 0))
     return pl.DataFrame(
         {
-            "collective": graph.collective[transfer],
-            "at_ns": came.astype(np.float64),
-            "wait_ns": wait.astype(np.float64),
+            "collective": rows,
+            "n": n[rows],
+            "wait_ns": np.maximum(wait[rows], 0),
+            "spread_ns": np.sqrt(squares[rows] / np.maximum(n[rows] - 1, 1)),
         }
     )
