@@ -21,7 +21,7 @@ from . import moved
 HERE = Path(__file__).parent
 
 SCRIPTS = (
-    *(REPORT / f"{name}.js" for name in ("marks", "select", "lanes")),
+    *(REPORT / f"{name}.js" for name in ("marks", "select", "lanes", "zoomed")),
     HERE / "both.js",
     HERE / "panels.js",
     REPORT / "start.js",

@@ -25,7 +25,7 @@ from . import (
 from .document import bundled, document
 from .parts import Panel, text
 
-SCRIPTS = ("marks", "select", "lanes", "timeline", "heat", "scatter", "panels", "start")
+SCRIPTS = ("marks", "select", "lanes", "zoomed", "timeline", "heat", "scatter", "panels", "start")
 """Files of the page's script, in order; each says in its first line what it is."""
 
 HERE = Path(__file__).parent
