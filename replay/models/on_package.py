@@ -1,4 +1,4 @@
-"""Collectives on one package or wafer: mesh rows and columns, die-to-die links, thermal stalls.
+"""Collectives on one package or wafer: reductions along rows and columns, die-to-die links.
 
 The row and tree formulas are the spatial model of Luczynski et al., "Near-Optimal Wafer-Scale
 Reduce" (HPDC 2024, arXiv 2404.15888): a pattern costs contention C, energy E (link uses), distance
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ingest.errors import UsageError
+from .forms import NoModel
 
 RAMP_CYCLES = 2
 """T_R: cycles between an element and its router, each way."""
@@ -131,42 +132,69 @@ def mesh_all_reduce_cycles(
 
 
 class Bounds(NamedTuple):
-    """An on-package collective's floors, and what tuned ones are known to reach of them, in ns."""
+    """The two floors of a collective over direct links, ns; no algorithm is under either."""
 
     latency_ns: float
     bandwidth_ns: np.ndarray
-    floor_ns: np.ndarray
-    """The larger of the two."""
-    expected_ns: np.ndarray
-    """latency / 0.78 or bandwidth / 0.94, whichever is larger."""
+
+    @property
+    def floor_ns(self) -> np.ndarray:
+        """The larger of the two."""
+        return np.maximum(self.latency_ns, self.bandwidth_ns)
 
 
-def all_gather_bounds(
-    n: int,
-    size_bytes,
-    alpha_ns: float,
-    link_bytes_per_s: float,
-    links: float | None = None,
-    *,
-    latency_reached: float = LATENCY_REACHED,
-    bandwidth_reached: float = BANDWIDTH_REACHED,
+def bounds(
+    op: str, n: int, size_bytes, alpha_ns: float, link_bytes_per_s: float, links: float = 0.0
 ) -> Bounds:
-    """Floors of an all-gather of `size_bytes` in all over `n` chips, `links` a chip (default n-1).
+    """Floors of a collective over `n` chips with `links` each (0: one to each other).
 
-    Nobody gathers before one message arrived (alpha), nor (n-1)/n of the size through all of its
-    links. The shares reached are the published 78 % and 94 % of a package's all-gather.
+    Nobody is done before one message arrived (alpha), nor before what a chip must send or take
+    went through all of its links: (n-1)/n of the size, or all of it where each chip must end with
+    a result that the others have part in. A tuned all-gather reaches 78 % of the first and 94 % of
+    the second (published). Raises NoModel for operations without a direct form.
     """
     _counted(n)
+    direct(op)
     size = np.asarray(size_bytes, np.float64)
-    ports = float(n - 1 if links is None else links) or 1.0
-    bandwidth = (n - 1) / n * size * 1e9 / (ports * link_bytes_per_s)
-    latency = alpha_ns if n > 1 else 0.0
-    return Bounds(
-        latency,
-        bandwidth,
-        np.maximum(latency, bandwidth),
-        np.maximum(latency / latency_reached, bandwidth / bandwidth_reached),
-    )
+    if n == 1:
+        return Bounds(0.0, np.zeros_like(size))
+    whole = op in ("all_reduce", *ONE_LINK)
+    volume = size * (1.0 if whole else (n - 1) / n)
+    return Bounds(alpha_ns, volume * 1e9 / ((links or n - 1) * link_bytes_per_s))
+
+
+PASSES = {
+    "all_gather": 1, "reduce_scatter": 1, "all_reduce": 2, "all_to_all": 1, "scatter": 1,
+    "gather": 1,
+}  # fmt: skip
+"""Operations whose (n-1)/n of the size go over all links at once, so often."""
+
+ONE_LINK = ("broadcast", "reduce", "send", "recv", "send_recv")
+"""Those in which a link to a peer carries the whole buffer."""
+
+
+def direct(op: str) -> float:
+    """How often an operation passes a chip's direct links; raises NoModel without a form."""
+    if op not in PASSES and op not in ONE_LINK:
+        raise NoModel(f"no direct form of {op!r}; there are of {', '.join((*PASSES, *ONE_LINK))}")
+    return PASSES.get(op, 1)
+
+
+def direct_ns(
+    op: str, n: int, size_bytes, alpha_ns: float, link_bytes_per_s: float, links: float = 0.0
+) -> np.ndarray:
+    """All peers at once over direct links, ns: alpha + (n-1)/n S / (g b) a pass, g links of b.
+
+    broadcast, reduce and send: alpha + S / b, as each peer's link carries the buffer. Raises
+    NoModel.
+    """
+    _counted(n)
+    passes, size = direct(op), np.asarray(size_bytes, np.float64)
+    if n == 1:
+        return np.zeros_like(size)
+    if op in ONE_LINK:
+        return alpha_ns + size * 1e9 / link_bytes_per_s
+    return passes * all_gather_ns("direct", n, size, alpha_ns, link_bytes_per_s, links or None)
 
 
 def all_gather_ns(

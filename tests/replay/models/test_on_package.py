@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from retime.ingest.errors import UsageError
-from retime.replay.models import on_package
+from retime.replay.models import NoModel, on_package
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,28 @@ def test_a_root_in_the_middle_is_nearer():
         assert on_package.reduce_cycles(name, 16, 1, centre=True) < end
 
 
-def test_all_gather_bounds_and_what_is_reached():
+def test_bounds_of_direct_links():
     # 4 chips, 3 links of 100 GB/s, 1 us, 12 MB: 3/4 of it over 300 GB/s is 30 us.
-    found = on_package.all_gather_bounds(4, 12e6, 1_000, 100e9)
+    found = on_package.bounds("all_gather", 4, 12e6, 1_000, 100e9)
     assert found.bandwidth_ns == pytest.approx(30_000)
-    assert found.expected_ns == pytest.approx(30_000 / 0.94)
-    small = on_package.all_gather_bounds(4, 12, 1_000, 100e9)
-    assert small.floor_ns == 1_000
-    assert small.expected_ns == pytest.approx(1_000 / 0.78)
+    assert on_package.bounds("all_gather", 4, 12, 1_000, 100e9).floor_ns == 1_000
+    assert on_package.bounds("all_reduce", 4, 12e6, 1_000, 100e9, 2).floor_ns == 60_000
+
+
+@pytest.mark.parametrize("op", [*on_package.PASSES, *on_package.ONE_LINK])
+def test_no_direct_collective_is_under_its_bounds(op):
+    sizes = np.logspace(1, 9, 9)
+    took = on_package.direct_ns(op, 4, sizes, 1_000, 100e9)
+    assert (took >= on_package.bounds(op, 4, sizes, 1_000, 100e9).floor_ns).all()
+
+
+def test_direct_collectives_by_hand():
+    # 8 MB on 4 chips with a link of 100 GB/s to each: 2 MB a link; a broadcast 8 MB on each.
+    for op, us in (("all_to_all", 21), ("scatter", 21), ("all_reduce", 42), ("broadcast", 81)):
+        found = on_package.direct_ns(op, 4, 8e6, 1_000, 100e9)
+        assert found == pytest.approx(us * 1e3)
+    with pytest.raises(NoModel, match="no direct form of 'barrier'"):
+        on_package.direct_ns("barrier", 4, 1, 1, 1)
 
 
 def test_direct_and_ring_all_gather():
@@ -59,7 +73,7 @@ def test_direct_and_ring_all_gather():
     sizes = np.logspace(1, 9, 9)
     for topology in ("direct", "ring"):
         took = on_package.all_gather_ns(topology, 4, sizes, 1_000, 100e9)
-        assert (took >= on_package.all_gather_bounds(4, sizes, 1_000, 100e9).floor_ns).all()
+        assert (took >= on_package.bounds("all_gather", 4, sizes, 1_000, 100e9).floor_ns).all()
 
 
 def test_what_is_not_there_is_named():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay.models import on_package
+from retime.replay import run
+from retime.replay.calibration.hockney import usual
+from retime.replay.models import mesh, on_package
 from retime.replay.policy import BadParam
 
 LARGE = 80 << 20
@@ -36,13 +38,55 @@ def test_a_mesh_takes_the_best_pattern(rings):
     auto = rings.under(job, "on-package:topology=mesh,rows=4,columns=4")
     each = [
         rings.under(job, f"on-package:topology=mesh,rows=4,columns=4,pattern={p}")
-        for p in on_package.PATTERNS
+        for p in (*on_package.PATTERNS, "shards")
     ]
     for size in (1 << 10, 1 << 20):
         assert rings.took_us(auto, size) == min(rings.took_us(one, size) for one in each)
     # 1 MiB is 262,144 wavelets; all of them cross a chain's every link.
     cycles = on_package.mesh_all_reduce_cycles("chain", 4, 4, (1 << 20) / 4)
     assert rings.took_us(each[1], 1 << 20) == pytest.approx(float(cycles) / 850, rel=1e-3)
+
+
+EVERY = (
+    "all_gather", "reduce_scatter", "all_to_all", "scatter", "gather", "broadcast", "reduce",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("op", EVERY)
+def test_a_mesh_by_its_links(rings, op):
+    job = rings.job(op=op, algo=usual(op), n=16, hosts=1, sizes=(1 << 10, LARGE))
+    after = rings.under(job, "on-package:topology=mesh,by=link,link=50GB/s,alpha=10ns")
+    model = float(mesh.time_ns(mesh.phases(op, 4, 4, LARGE), 10.0, 50e9)) / 1e3
+    assert rings.took_us(after, LARGE) == pytest.approx(model, rel=0.02)
+    assert any("no less than" in a for a in after.assumptions)
+
+
+@pytest.mark.parametrize("op", ["all_gather", "all_to_all", "scatter", "broadcast"])
+def test_operations_have_direct_forms(rings, op):
+    job = rings.job(op=op, algo=usual(op), hosts=1, sizes=(1 << 10, LARGE))
+    spec = "on-package:link=50GB/s,alpha=10ns,latency_reached=1,bandwidth_reached=1"
+    model = float(on_package.direct_ns(op, 8, LARGE, 10.0, 50e9)) / 1e3
+    assert rings.took_us(rings.under(job, spec), LARGE) == pytest.approx(model, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("spec", "us"),
+    [
+        # 80 MiB on 16 dies: 15/16 of it over 15 links of 50 GB/s; over a corner's two links; an
+        # all-reduce at a die's ramp, a word of 4 bytes a cycle of 1.18 ns.
+        ({"op": "all_gather", "topology": "direct"}, LARGE / 16 / 50e3),
+        ({"op": "all_gather", "topology": "mesh", "by": "link"}, LARGE * 15 / 16 / 100e3),
+        ({"op": "all_reduce", "topology": "mesh"}, LARGE / 3.4e3),
+    ],
+)
+def test_the_floor_is_of_the_packages_links(rings, spec, us):
+    op = spec.pop("op")
+    job = rings.job(op=op, n=16, hosts=1, sizes=(LARGE,), steps=2)
+    base = run.baseline(job)
+    params = {"alpha": 10.0, "latency_reached": 1.0, "bandwidth_reached": 1.0, **spec}
+    entry = run.estimate(base, run.plan([("on-package", params)])[0])
+    assert entry["floors"]["busiest_link_ns"] / 1e3 == pytest.approx(us, rel=1e-4)
+    assert not any("raised" in w for w in entry["warnings"])
 
 
 @pytest.mark.parametrize(("base_ms", "times"), [(17.1, 3.8), (28.2, 2.7)])
