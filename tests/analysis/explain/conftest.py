@@ -13,9 +13,9 @@ from retime.replay.graph import Kind
 from retime.replay.load import load
 from retime.replay.policy import ReplayJob
 
-from ..export.conftest import bundled, decode, job_of
+from ..export.conftest import ask, bundled, decode, job_of
 
-__all__ = ["bundled", "decode", "job_of"]
+__all__ = ["ask", "bundled", "decode", "job_of"]
 
 
 @pytest.fixture

@@ -354,6 +354,73 @@ def test_perfetto_has_what_a_policy_made(bundled, decode, tmp_path):
     assert first[0] == first[1]
 
 
+SLICES = """
+    SELECT p.name AS process, parent.name AS rank, t.name AS track, s.name, s.ts, s.dur
+    FROM slice s
+    JOIN process_track t ON s.track_id = t.id
+    JOIN process p USING (upid)
+    LEFT JOIN track parent ON t.parent_id = parent.id
+"""
+LOST = "SELECT name FROM stats WHERE severity IN ('error', 'data_loss') AND value > 0"
+
+
+def test_both_timelines_in_perfettos_own_trace_processor(rows, job_of, ask, tmp_path):
+    """The figures of the job of two ranks by hand, as Perfetto reads them."""
+    explain(job_of(rows), ["align-arrivals"], tmp_path / "why.html")
+    lost, slices = ask(tmp_path / "why.perfetto-trace.gz", [LOST, SLICES])
+    assert lost == []
+    took = {}
+    for s in slices:
+        side = s["process"].removeprefix("replay: ")
+        place = side, s["rank"], s["track"]
+        took.setdefault(place, []).append((int(s["ts"]), int(s["dur"])))
+    for of_place in took.values():
+        of_place.sort()
+    before, after = "unchanged", "align-arrivals"
+    assert {side for side, _, _ in took} == {before, after}
+    assert took[before, "rank 0", "steps"] == took[before, "rank 1", "steps"] == [(0, 1000)]
+    assert took[after, "rank 0", "steps"] == [(0, 1000)]
+    assert took[after, "rank 1", "steps"] == [(0, 850)]
+    assert took[before, "rank 0", "waits"] == [(400, 300)]
+    assert (after, "rank 0", "waits") not in took
+    for rank in ("rank 0", "rank 1"):
+        assert took[before, rank, "transfers"] == [(700, 200)]
+        assert took[after, rank, "transfers"] == [(550, 200)]
+    assert took[before, "rank 1", "compute"] == [(0, 700), (800, 100)]
+    assert took[after, "rank 1", "compute"] == [(0, 550), (650, 100)]
+
+
+def test_a_real_step_in_perfettos_own_trace_processor(bundled, ask, tmp_path):
+    """Step 12 of the bundled job: what ran is what the trace says, and rank 1 is late no more."""
+    told = explain(bundled, ["align-arrivals"], tmp_path / "why.html", step=12)["explained"]
+    lost, ends, work = ask(
+        tmp_path / "why.perfetto-trace.gz",
+        [
+            LOST,
+            f"SELECT process, min(ts) AS first, sum(dur) AS dur, count(*) AS n FROM ({SLICES}) "
+            "WHERE track = 'steps' GROUP BY process",
+            f"SELECT process, count(*) AS n, sum(dur) AS dur FROM ({SLICES}) "
+            "WHERE track = 'compute' GROUP BY process",
+        ],
+    )
+    assert lost == []
+    ends, work = ({r["process"]: r for r in of} for of in (ends, work))
+    before, after = "replay: unchanged", "replay: align-arrivals"
+    assert set(ends) == set(work) == {before, after}
+    assert ends[before]["first"] == ends[after]["first"]
+    assert ends[before]["n"] == ends[after]["n"] == 8
+    for process, step_ns in ((before, told["before_ns"]), (after, told["after_ns"])):
+        assert int(ends[process]["dur"]) / 8 == pytest.approx(step_ns, abs=1)
+    # Nothing computes that the trace has not; a late rank sheds some of it, no other.
+    recorded = bundled.sql(
+        "SELECT count(*) AS n, sum(e.dur_ns)::BIGINT AS ns FROM events e JOIN steps s ON "
+        "s.rank = e.rank AND s.step = 12 AND e.start_ns >= s.start_ns AND e.start_ns < s.end_ns "
+        "WHERE e.kind = 'kernel' AND e.category <> 'comm'"
+    )
+    assert work[before]["n"] == work[after]["n"] == recorded["n"][0]
+    assert int(work[before]["dur"]) == recorded["ns"][0] > int(work[after]["dur"])
+
+
 @pytest.mark.parametrize(
     ("policies", "path", "words"),
     [
