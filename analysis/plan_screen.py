@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import units
-from .terminal import cells, clean, lines
+from .columns import cells, lines
+from .manual_screen import show_terms
+from .screen import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,8 +39,11 @@ def show(out: Console, result: Mapping[str, Any], limit: int) -> None:
         if len(refused) > limit:
             out.print(f"  … {len(refused) - limit} more (--limit)", style="dim")
     out.print()
-    for text in result["assumptions"]:
-        out.print(f"assumes: {clean(text)}", style="dim", soft_wrap=True)
+    out.print("GB are 10^9 bytes, as of GPUs' memory and links", style="dim")
+    show_terms(
+        out, [("assumes:", t) for t in result["assumptions"]], indent="", style="dim", rest="dim",
+        gap=1,
+    )  # fmt: skip
 
 
 def headline(result: Mapping[str, Any]) -> str:
@@ -61,10 +66,10 @@ def _row(p: Mapping[str, Any], sent: list[str]) -> dict[str, Any]:
         "9 of 10 in": f"{units.time(p['low_ns'])} to {units.time(p['high_ns'])}",
         "of peak": units.percent(p["mfu"], 2),
         "bubble": units.percent(p["bubble_share"], 2),
-        "memory": f"{p['memory_bytes'] / 1e9:.0f} GB",
+        "memory": units.decimal_size(p["memory_bytes"]),
     }
     # What a GPU sends in a step, by dimension.
-    return row | {f"{d} sends": units.size(p["volumes"][d]) for d in sent}
+    return row | {f"{d} sends": units.decimal_size(p["volumes"][d]) for d in sent}
 
 
 def _with(p: Mapping[str, Any]) -> str:

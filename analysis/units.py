@@ -80,6 +80,24 @@ def size(n_bytes: float | None) -> str:
     return f"{_significant(value, 3):g} {unit}"
 
 
+def decimal_size(n_bytes: float | None) -> str:
+    """A size in powers of 1000, three digits: `80 GB`, as vendors give memory and links a second.
+
+    Where sizes stand beside those (`retime plan`) one unit is for all; messages, whose sizes are
+    powers of two, have `size`.
+    """
+    if n_bytes is None or math.isnan(n_bytes):
+        return NOTHING
+    value, unit = float(n_bytes), "B"
+    for bigger in ("KB", "MB", "GB", "TB", "PB"):
+        if abs(_significant(value, 3)) < 1000:
+            break
+        value, unit = value / 1000, bigger
+    if unit == "B":
+        return f"{value:.0f} B"
+    return f"{_significant(value, 3):g} {unit}"
+
+
 def rate(gb_per_s: float | None) -> str:
     """A bandwidth in GB/s (10^9 bytes a second), three digits: `38.2 GB/s`."""
     if gb_per_s is None or math.isnan(gb_per_s):

@@ -48,6 +48,8 @@ def test_the_table(gpt3, capsys):
     assert lines[3].startswith(first["split"])
     assert f"Do not fit: {len(gpt3['infeasible'])} splits" in out
     assert "GB are usable" in out
+    assert "GB are 10^9 bytes" in out
+    assert "iB" not in out
     assert f"{len(gpt3['plans']) - 3} more splits" in out
 
 

@@ -52,6 +52,15 @@ def test_size(n: int | None, text: str) -> None:
     assert units.size(n) == text
 
 
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [(None, "-"), (0, "0 B"), (999, "999 B"), (1000, "1 KB"), (80e9, "80 GB"), (1 << 30, "1.07 GB"),
+     (999_999_999, "1 GB"), (2.5e12, "2.5 TB"), (float("nan"), "-")],
+)  # fmt: skip
+def test_decimal_size(n: float | None, text: str) -> None:
+    assert units.decimal_size(n) == text
+
+
 def test_rate_percent_count() -> None:
     assert units.rate(38.24) == "38.2 GB/s"
     assert units.rate(381.6) == "382 GB/s"
