@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 INITIATE_NS = 700.0
 COMPLETE_NS = 4_000.0
 """GPU-initiated: 0.7 us to initiate, 4.0 us to see completion (GPU-Initiated Communication
@@ -20,14 +18,6 @@ cost of a miss follows from the two."""
 def overhead_ns(path: str, initiate_ns: float, complete_ns: float, proxy_ns: float) -> float:
     """What a message costs beside its wire and its bytes, ns: `gpu` initiated, or by a `proxy`."""
     return initiate_ns + complete_ns + (proxy_ns if path == "proxy" else 0.0)
-
-
-def message_ns(
-    overhead: float, wire_ns: float, size_bytes, bandwidth_bytes_per_s: float, queued_bytes=0.0
-) -> np.ndarray:
-    """T = overhead + wire + S/B + Q/B (deduced): Q bytes of bulk are ahead on the same queue."""
-    both = np.asarray(size_bytes, np.float64) + np.asarray(queued_bytes, np.float64)
-    return overhead + wire_ns + both * 1e9 / bandwidth_bytes_per_s
 
 
 def rate_share(connections: float) -> float:

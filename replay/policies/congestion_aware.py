@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import models
 from ..calibration.hockney import coefficients
-from ..costs.rerouting import best_ring, ring_edges, slowest, split_ns, tree_edges
+from ..costs.rerouting import best_ring, ring_edges, slowest, split, split_ns, tree_edges
 from ..fabric import links, paths
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s
@@ -146,9 +146,9 @@ def _candidates(
             out[name] = by("tree", slowest(free, tree_edges(order), both=True))
     if spare is not None:
         messages, volume = coefficients(group.op, group.algo, n)
-        out["split over a second path"] = messages * alpha + split_ns(
-            volume * size, np.array([was, spare])
-        )
+        both = np.array([was, spare])
+        name = f"split with {100 * split(both)[1]:.3g} % over a second path"
+        out[name] = messages * alpha + split_ns(volume * size, both)
     return out
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay.costs.launching import message_ns, overhead_ns, rate_share
+from retime.replay.costs.launching import overhead_ns, rate_share
 from retime.replay.policy import BadParam
 
 SMALL = 10 << 10
 
 
-def test_a_message_behind_bulk():
-    own = overhead_ns("gpu", 700, 4000, 3000)
-    assert own == 4700
-    alone = message_ns(own, 0, 0, 50e9)
-    behind = message_ns(own, 0, 0, 50e9, queued_bytes=8 << 20)
-    assert behind / alone == pytest.approx(37, abs=0.5)
-    assert message_ns(own, 0, 0, 50e9, queued_bytes=400e6) / alone == pytest.approx(1700, rel=0.01)
+def test_a_message_behind_bulk(rings):
+    # 0.7 us to initiate and 4.0 to complete: one message of 64 bytes, alone and behind 8 MiB of
+    # bulk at 50 GB/s (167.8 us): 37 times as long; behind 400 MB 1,700 times.
+    assert overhead_ns("gpu", 700, 4000, 3000) == 4700
+    job = rings.job(op="all_gather", n=2, hosts=2, alpha_ns=4_700.0, bandwidth=50e9,
+                    sizes=(64, 1 << 20, 80 << 20))  # fmt: skip
+    alone = rings.took_us(job, 64)
+    assert alone == pytest.approx(4.7, abs=0.01)
+    for bulk, times in (("8MiB", 36.7), ("400MB", 1703)):
+        behind = rings.under(job, f"launch-path:path=proxy,bulk={bulk}")
+        assert rings.took_us(behind, 64) / alone == pytest.approx(times, rel=2e-3)
 
 
 def test_connections_cost_message_rate():
