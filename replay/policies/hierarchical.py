@@ -1,5 +1,6 @@
 """Collectives inside hosts first, then between hosts, then back: instead of one flat algorithm.
 
+Levels are hosts and what joins them, or any nesting that is asked for. Of two levels
 T = 2(L-1) a_i + 2(L-1)/L M/B_i + 2(H-1) a_o + 2(H-1)/H M/L (L/q) / b for an all-reduce of L local
 ranks on H hosts with q NICs each (any other count of passes: `replay.models.hierarchical`). A
 transfer's new time is the measured one times model(levels) / model(flat). What crosses a host's
@@ -20,14 +21,14 @@ from ..models import hierarchical, traffic
 from ..models.hierarchical import Level
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
-from ..retiming import altered, transfers
-from ..retiming.places import Places
+from ..retiming import altered, nesting, transfers
 
 NEUTRAL = {"local": 1}
 
 ASSUMPTIONS = (
     "ranks of a host come one after another in the communicator, and all hosts hold as many",
-    "a level's links are its own: NVLink and NICs do not slow each other",
+    "a level's links are its own: NVLink and NICs do not slow each other; levels beyond hosts have "
+    "a NIC's alpha and bandwidth",
 )
 
 
@@ -45,6 +46,7 @@ def apply(
     *,
     op: tuple[str, ...],
     local: int,
+    levels: tuple[str, ...],
     nics: int,
     flat_nics: int,
     chunks: int,
@@ -62,6 +64,7 @@ def apply(
             raise BadParam(f"policy hierarchical: {name}={value}: 1 or more, or 0 for auto")
     if chunks < 0:
         raise BadParam(f"policy hierarchical: chunks={chunks}: 1 or more, or 0 for the best")
+    nested = nesting.asked(levels)
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
     job, rows = altered.untouched(job, rows, "hierarchical")
     if not len(rows):
@@ -72,12 +75,11 @@ def apply(
     for _, group in rows.group_by("comm", "op", "algo", "n", maintain_order=True):
         name, n = group["comm"][0], int(group["n"][0])
         label = f"{group['op'][0]} on {name}"
-        here = local or Places.of(job).per_host(calibrate.ranks_of(job, name)) or 0
-        why = _unfit(n, here)
+        sizes, here, near, why = nesting.of(job, name, n, local, nested)
         if why:
             job = job.note(warnings=(f"{label}: {why}: left as measured",))
             continue
-        if here == 1:
+        if len(sizes) < 2:
             continue
         old = group["algo"][0]
         try:
@@ -86,23 +88,14 @@ def apply(
             job = job.note(warnings=(f"{label}: left as measured: {e}",))
             continue
         q = min(nics or here, here)
-        nest = (Level(here, *found.inside), Level(n // here, *found.outside, ports=q))
+        nest = nesting.levels(sizes, here, near, found.inside, found.outside, q)
         ratio[group["at"].to_numpy()] = _ratio(group, old, nest, found, chunks)
-        cuts += _cuts(group, old, n // here, here, q)
-        job = altered.run_by(job, group["collective"], "hierarchical").note(assumptions=found.said)
+        if here in np.cumprod(sizes):
+            cuts += _cuts(group, old, n // here, here, q)
+        said = (*found.said, *nesting.words(label, sizes, near))
+        job = altered.run_by(job, group["collective"], "hierarchical").note(assumptions=said)
     job = transfers.scaled(job, rows, ratio).note(assumptions=ASSUMPTIONS)
     return _with_cuts(job, cuts)
-
-
-def _unfit(n: int, local: int) -> str:
-    """Why a communicator has no two levels; empty where it has."""
-    if not local:
-        return "which ranks share a host is not known (say local, or record the hosts)"
-    if n % local:
-        return f"{n} ranks do not divide into hosts of {local}"
-    if n == local:
-        return f"its {n} ranks are on one host, there is no level above"
-    return ""
 
 
 def _links(
@@ -203,6 +196,14 @@ POLICY = Policy(
     params=(
         Param("op", words, ("all_reduce",), "", "operations to change, joined by +"),
         Param("local", int, 0, "ranks", "ranks a host; 0: as recorded"),
+        Param(
+            "levels",
+            words,
+            (),
+            "",
+            "ranks of each level, innermost first (8+4+2), or fabric: its domains, hosts, leaves, "
+            "pods (default: ranks of a host, then hosts)",
+        ),
         Param("nics", int, 0, "NICs", "NICs a host uses; 0: one a rank"),
         Param("flat_nics", int, 0, "NICs", "NICs a host used before; 0: told by the bandwidth"),
         Param("chunks", int, 1, "", "pieces that follow each other through the levels; 0: best"),
@@ -228,7 +229,7 @@ POLICY = Policy(
     apply=apply,
     stage=Stage.ALGORITHM,
     needs=("the host of each rank, or local", "collectives with sizes on ranks of several hosts"),
-    valid="hosts that hold as many ranks each",
+    valid="hosts, and levels, that hold as many ranks each",
     checked=(
         "16 ranks on two hosts, 192 MiB: 720 MiB across the cut by one ring, 384 MiB by levels, "
         "both directions; 360 and 24 MiB a NIC and direction (by counting)"

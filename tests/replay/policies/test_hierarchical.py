@@ -8,7 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.replay import models, run
+from retime.replay.fabric import load
 from retime.replay.graph import Kind
+from retime.replay.models import hierarchical
+from retime.replay.models.hierarchical import Level
 from retime.replay.policies import resolve
 from retime.replay.policy import BadParam
 from retime.replay.traced import build as kineto
@@ -110,9 +113,70 @@ def test_chunks_hide_the_faster_level(tables):
     assert best < whole
 
 
+def test_two_levels_by_name_are_the_usual_two(tables):
+    job = two_hosts(tables)
+    for spec in ("levels=8+2", "levels=8+2+1,local=8"):
+        after = applied(job, f"hierarchical:{spec},{GIVEN},flat_nics=1")
+        usual = applied(job, f"hierarchical:{GIVEN},flat_nics=1")
+        np.testing.assert_array_equal(after.graph.dur_ns, usual.graph.dur_ns)
+
+
+def test_three_levels(tables):
+    # Two GPUs, four pairs of a host, two hosts: over NVLink, NVLink and NICs.
+    job = two_hosts(tables)
+    after = applied(job, f"hierarchical:levels=2+4+2,{GIVEN},flat_nics=1")
+    m = 192 * MIB
+    inside = 2 * (1 + 3) * 1_000 + (2 / 2 + 2 * 3 / 4 / 2) * m / 450
+    assert took(after, m) == pytest.approx(inside + 10_000 + m / 8 / 50, rel=1e-3)
+    nest = [Level(2, 1e3, 450e9), Level(4, 1e3, 450e9), Level(2, 5e3, 50e9, 8)]
+    ring = float(models.time_ns("all_reduce", "ring", 16, m, 5e3, 50e9))
+    ratio = float(hierarchical.time_ns("all_reduce", nest, m)) / ring
+    assert took(after, m) == pytest.approx(took(job, m) * ratio, abs=1)
+    assert any("levels of 2 x 4 x 2, scale-up links up to 8" in a for a in after.assumptions)
+    # What crosses a host's boundary does not depend on how the hosts' ranks meet.
+    assert after.facts["cut"]["after_bytes"].max() == 192 * MIB
+
+
+def test_two_leaves_of_two_hosts(tables):
+    # 16 ranks on 4 hosts of 4, leaves of 2 hosts: 4 x 2 x 2, NICs beyond the first.
+    job = two_hosts(tables, hosts=4)
+    fabric = load(FOUR)
+    job = replace(job, facts={**job.facts, "fabric": fabric})
+    given, m = f"{GIVEN},flat_nics=1", 192 * MIB
+    after = applied(job, f"hierarchical:levels=fabric,{given}")
+    want = 2 * 3 * 1_000 + 2 * 3 / 4 * m / 450 + 20_000 + (2 / 2 / 4 + 2 / 2 / 8) * m / 50
+    assert took(after, m) == pytest.approx(want, rel=1e-3)
+    same = applied(job, f"hierarchical:levels=4+2+2,{given}")
+    np.testing.assert_array_equal(after.graph.dur_ns, same.graph.dur_ns)
+    # In one domain of two hosts, the first two levels are NVLink's.
+    assert fabric.scale_up is not None
+    wide = replace(fabric, scale_up=replace(fabric.scale_up, domain_gpus=8))
+    job = replace(job, facts={**job.facts, "fabric": wide})
+    after = applied(job, f"hierarchical:levels=fabric,{given}")
+    want = 8_000 + (2 * 3 / 4 + 2 / 2 / 4) * m / 450 + 10_000 + 2 / 2 / 8 * m / 50
+    assert took(after, m) == pytest.approx(want, rel=1e-3)
+
+
+FOUR = """
+name = "four"
+gpus_per_host = 4
+hosts = 4
+[scale_up]
+bandwidth = "450GB/s"
+[nic]
+bandwidth = "400Gb/s"
+[network]
+wiring = "rail"
+hosts_per_leaf = 2
+uplinks = 2
+"""
+
+
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
+        ("hierarchical:levels=8+4", "levels of 8 x 4 hold 32 ranks, it has 16"),
+        ("hierarchical:levels=fabric", "needs a fabric"),
         ("hierarchical:local=5", "16 ranks do not divide into hosts of 5"),
         ("hierarchical:local=16", "its 16 ranks are on one host"),
         ("hierarchical:op=all_gather", "the job has no all_gather"),
@@ -144,6 +208,8 @@ def test_a_rank_a_host_changes_nothing(tables):
 def test_bad_parameters_are_named():
     with pytest.raises(BadParam, match="no levels of 'send'"):
         applied(None, "hierarchical:op=send")
+    with pytest.raises(BadParam, match="innermost first"):
+        applied(None, "hierarchical:levels=8+x")
     with pytest.raises(BadParam, match="nics=-1"):
         applied(None, "hierarchical:nics=-1")
     with pytest.raises(BadParam, match="chunks=-2"):
