@@ -1,8 +1,9 @@
-"""Progress on stderr while traces are read, and the screen that says what became of them."""
+"""Progress on stderr while traces are read or steps re-timed, and what became of the traces."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,6 +73,55 @@ def progress() -> Iterator[Callable[[int, int, str], None] | None]:
             bars.update(task, completed=done, total=total, description=words)
 
         yield update
+
+
+EVERY_S = 10.0
+"""So often a line says how far a replay is where stderr is no terminal."""
+
+
+@contextmanager
+def points() -> Iterator[Callable[[int, int], None]]:
+    """A callback (points done, points in all) drawn on stderr; a line now and then without one."""
+    if not sys.stderr.isatty():
+        yield _by_line(time.monotonic)
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    with Progress(
+        TextColumn("re-timing"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        transient=True,
+    ) as bars:
+        task = bars.add_task("", total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _by_line(clock: Callable[[], float]) -> Callable[[int, int], None]:
+    """`points` as lines: the first after EVERY_S, none for what is done before."""
+    began = said = clock()
+
+    def update(done: int, total: int) -> None:
+        nonlocal said
+        now = clock()
+        if now - said < EVERY_S or done >= total:
+            return
+        said = now
+        took = units.time((now - began) * 1e9)
+        print(f"re-timed {done:,} of {total:,} in {took}", file=sys.stderr, flush=True)
+
+    return update
 
 
 def rows_of(report: IngestReport) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any, NamedTuple
 
@@ -99,6 +99,7 @@ def replay(
     fabric: Any = None,
     strict: bool = False,
     calibration: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Re-times a job (a `Snapshot`, or a ReplayJob) under policies.
 
@@ -107,7 +108,8 @@ def replay(
     (name `a + b` in the order in which they applied, parameters `a.k`; of the second of a name
     `a#2.k`). `sweep` gives parameters of the last policy several values: an entry a point (of
     their product). `step` looks at one step only. `fabric` is a file, a preset's name or a
-    Fabric; without, it is made from the job's topology, if that says enough.
+    Fabric; without, it is made from the job's topology, if that says enough. `progress` is told
+    how many entries are done, and of how many.
 
     Returns one object, times in ns: `job`; `steps` (their numbers); `measured_ns` and
     `replayed_ns`, means over steps; `fidelity_pct`, and what it rests on: `critical_path`
@@ -139,7 +141,7 @@ def replay(
         "critical_path": base.path._asdict(),
         "floors": _floors(base, base.job, base.start_ns, base.replayed_ns.mean())[0],
         "warnings": told(_warnings(base)),
-        "policies": estimates(base, tries),
+        "policies": estimates(base, tries, progress),
     }
     if calibration:
         result |= {
@@ -222,9 +224,19 @@ def _same(before: ReplayJob, after: ReplayJob) -> bool:
     return before.facts.get("time_factor") == after.facts.get("time_factor")
 
 
-def estimates(base: Baseline, tries: Sequence[Sequence[Chosen]]) -> list[dict[str, Any]]:
-    """`estimate` of several scenarios, which share the baseline and all cores."""
-    return sweep.over(lambda scenario: estimate(base, scenario), tries, tasks=base.job.graph.n)
+def estimates(
+    base: Baseline,
+    tries: Sequence[Sequence[Chosen]],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[dict[str, Any]]:
+    """`estimate` of several scenarios, which share the baseline and all cores.
+
+    `progress` is called with the number that is done, and of all.
+    """
+    return sweep.over(
+        lambda scenario: estimate(base, scenario), tries,
+        tasks=base.job.graph.n, progress=progress,
+    )  # fmt: skip
 
 
 def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:

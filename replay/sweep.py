@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -17,16 +17,32 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def over(of: Callable[[T], R], points: Sequence[T], *, tasks: int) -> list[R]:
+def over(
+    of: Callable[[T], R],
+    points: Sequence[T],
+    *,
+    tasks: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[R]:
     """`of` of each point, in their order, on as many cores as there are and memory allows.
 
-    `tasks` of the graph that a point changes. The first error that a point raises is raised.
+    `tasks` of the graph that a point changes. `progress` is told how many points are done, of how
+    many. The first error that a point raises is raised.
     """
     workers = min(cores(), len(points), max(1, MOST_BYTES // (BYTES_A_TASK * max(tasks, 1))))
     if workers < 2:
-        return [of(point) for point in points]
+        return list(_counted(map(of, points), len(points), progress))
     with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(of, points))
+        return list(_counted(pool.map(of, points), len(points), progress))
+
+
+def _counted(
+    results: Iterable[R], points: int, progress: Callable[[int, int], None] | None
+) -> Iterator[R]:
+    for done, result in enumerate(results, 1):
+        if progress is not None:
+            progress(done, points)
+        yield result
 
 
 def cores() -> int:

@@ -63,7 +63,7 @@ def replay(
       retime replay run-7 --policy align-arrivals --explain -o why.html
     """
     from ...ingest.errors import UsageError
-    from .. import doors, replay_screen, terminal
+    from .. import doors, replay_screen, terminal, tracking
 
     options: dict[str, Any] = {
         "sweep": _sweep(sweep),
@@ -73,12 +73,13 @@ def replay(
         "calibration": calibration,
     }
     of_job, tried = open_job(warehouse, job), policy or []
-    if explain:
-        result = of_job.explain(tried, output, **options)
-    elif output is not None:
+    if output is not None and not explain:
         raise UsageError("-o names the page of --explain: give both, or --json > FILE")
-    else:
-        result = doors.replay(of_job, tried, **options)
+    with tracking.points() as progress:
+        if explain:
+            result = of_job.explain(tried, output, progress=progress, **options)
+        else:
+            result = doors.replay(of_job, tried, progress=progress, **options)
     if json:
         return print_json(result)
     replay_screen.show_replay(terminal.console(), result)

@@ -218,3 +218,18 @@ def test_a_job_without_ranks_says_what_it_holds(
     assert f"retime sql 'FROM {table}' has the rows." in " ".join(lines)
     assert "who waits for whom" not in shown
     assert "host" not in shown
+
+
+def test_a_long_sweep_says_how_far_it_is_every_ten_seconds(capsys):
+    from retime.analysis import tracking
+
+    clock = iter([0.0, 4.0, 11.0, 12.0, 21.5, 40.0])
+    update = tracking._by_line(lambda: next(clock))
+    for done in (10, 1_200, 1_300, 2_500, 3_000):
+        update(done, 3_000)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        "re-timed 1,200 of 3,000 in 11.0 s",
+        "re-timed 2,500 of 3,000 in 21.5 s",
+    ]

@@ -134,6 +134,13 @@ def test_a_sweep_gives_an_entry_a_point(tables):
     assert steps[-1] == 420 * US
 
 
+def test_a_sweep_says_how_many_points_are_done(tables):
+    told = []
+    run.replay(job_of(tables), ["align-arrivals"], sweep={"factor": ["0", "0.5", "1"]},
+               progress=lambda *n: told.append(n))  # fmt: skip
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
 def test_a_sweep_of_two_parameters_is_their_product():
     plan = run.plan(["algorithm"], {"algo": ["ring", "tree"], "alpha": ["1us", "2us"]})
     points = [(s[-1][1]["algo"], s[-1][1]["alpha"]) for s in plan]
