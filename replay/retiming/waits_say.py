@@ -55,8 +55,8 @@ def useful_bandwidth(job: ReplayJob, rows: pl.DataFrame) -> tuple[str, ...]:
         )
         return (
             f"{op} on {comm}: beyond B* = {most / 1e9:.3g} GB/s twice the bandwidth saves less "
-            f"than {100 * WORTH:g} % of it (ranks wait {wait / 1e3:.3g} us for the last one on the "
-            f"mean, messages take {latency / 1e3:.3g} us)",
+            f"than {100 * WORTH:g} % of it (ranks wait {wait / 1e6:.3g} ms for the last one on the "
+            f"mean, messages take {latency / 1e6:.3g} ms)",
         )
     return ()
 
@@ -81,8 +81,8 @@ def who_is_late(job: ReplayJob) -> tuple[str, ...]:
         else "no rank stands out: lateness is everybody's"
     )
     return (
-        f"ranks wait {wait / 1e3:.3g} us on the mean for the last at a collective; independent "
-        f"normal arrivals of the same spread would wait {random / 1e3:.3g} us: {who}",
+        f"ranks wait {wait / 1e6:.3g} ms on the mean for the last at a collective; independent "
+        f"normal arrivals of the same spread would wait {random / 1e6:.3g} ms: {who}",
     )
 
 
