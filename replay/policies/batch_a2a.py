@@ -1,20 +1,24 @@
 """One sequence-parallel all-to-all over N ranks as B at once over K = N / B ranks each.
 
 Arithmetic in `replay.moe.sequence`; what K ranks on one host gain over N on several comes from the
-bandwidth within hosts.
+bandwidth within hosts. On a fabric the large exchange, and the small ones all at once, are
+simulated on its links instead.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
-from .. import steps
+from ...ingest.errors import UsageError
+from .. import bounds, steps
 from ..calibration import calibrate, link_sources
+from ..fabric import cost
 from ..graph import Kind
 from ..moe import exchange, params, sequence
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
-from ..retiming import transfers
+from ..retiming import link_rates, seats, transfers
 from ..retiming.places import Places
 
 NEUTRAL = {"batches": 1}
@@ -24,6 +28,8 @@ ASSUMPTIONS = (
     "the batch holds a multiple of as many sequences as all-to-alls run at once, and a rank holds "
     "as many bytes as before",
     "groups are of neighbours, so that each can lie within a host; the exchange is even",
+    "what else is applied takes them for all-to-alls of all ranks, with the bytes that are left: "
+    "who waits for whom stays, and so does the number of messages",
 )
 
 
@@ -53,6 +59,9 @@ def apply(
     places = Places.of(job)
     _, intra, intra_words = link_sources.ports(job)
     ratio, moved = np.ones(len(rows)), np.ones(len(rows))
+    counted, carried = link_rates.counted(job, rows), np.full(len(rows), np.nan)
+    rates = bounds.capacities(job)[0]
+    given = (alpha, bandwidth, within) != (None, None, None)
     said: dict[str, None] = {}
     number = rows.with_row_index("row")
     for _, group in number.group_by("comm", "n", maintain_order=True):
@@ -75,11 +84,24 @@ def apply(
                 f"groups of {k} of {name} lie within hosts, where a rank sends at "
                 f"{inside / 1e9:.4g} GB/s" + ("" if within else f" ({intra_words})")
             ] = None
-        for row, size in group.select("row", "bytes").iter_rows():
+        simulated = None if given or k == n else _simulated(job, members, k, group)
+        for i, (row, size) in enumerate(group.select("row", "bytes").iter_rows()):
             was, now = sequence.cost(n, size), sequence.cost(k, size)
             old = was.time_ns(a, rate)
             ratio[row] = now.time_ns(a, inside) / old if old > 0 and k != n else 1.0
             moved[row] = now.sent_bytes / was.sent_bytes if was.sent_bytes else 1.0
+            if simulated is not None:
+                ratio[row] = simulated[i]
+            # The floor counts the bytes that are left as if they still went to all hosts.
+            spread = 1 if not per or per % k == 0 else -(-k // per)
+            share = bounds.least_share("all_to_all", k, spread)
+            if k != n and share > 0:
+                carried[row] = counted.share[row] * moved[row] / share * rates[int(spread > 1)]
+        if simulated is not None:
+            said[
+                f"{n // k} exchanges of {k} ranks of {name} at once are simulated on fabric "
+                f"{job.facts['fabric'].name}, and the one of {n}"
+            ] = None
         size = float(group["bytes"].median() or 0)  # pyright: ignore[reportArgumentType]
         was, now = sequence.cost(n, size), sequence.cost(k, size)
         said[
@@ -92,8 +114,36 @@ def apply(
         f"these all-to-alls are at most {100 * share:.3g} % of the steps, so a step is at most "
         f"{sequence.most_gain(share):.4g} times as fast"
     ] = None
-    job = transfers.scaled(job, rows, ratio, bytes_ratio=moved)
+    wider = link_rates.ratio(counted, carried)
+    job = transfers.scaled(job, rows, ratio, bytes_ratio=moved, bandwidth_ratio=wider)
     return job.note(assumptions=(*said, *ASSUMPTIONS))
+
+
+def _simulated(job: ReplayJob, members: np.ndarray, k: int, group: pl.DataFrame):
+    """Ratio of each of `group`, float64 [g], by simulation on the job's fabric; None without one.
+
+    None, too, where the fabric does not hold the ranks, or cannot simulate so many flows.
+    """
+    fabric = job.facts.get("fabric")
+    if fabric is None or k < 2:
+        return None
+    gpu, why = seats.gpus(job, fabric)
+    if why:
+        return None
+    gpus = gpu[members]
+    sizes, at = np.unique(group["bytes"].to_numpy().astype(np.float64), return_inverse=True)
+    out = np.ones(len(sizes))
+    try:
+        for i, size in enumerate(sizes):
+            alone = cost.collective_time_ns(fabric, "all_to_all", "direct", gpus, size)
+            parts = [
+                cost.Collective("all_to_all", "direct", part, size)
+                for part in gpus.reshape(-1, k).tolist()
+            ]
+            out[i] = float(cost.concurrent_times(fabric, parts).max()) / alone
+    except UsageError:
+        return None
+    return out[at.ravel()]
 
 
 def _share(job: ReplayJob, collectives: np.ndarray) -> float:

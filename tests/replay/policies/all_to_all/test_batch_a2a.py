@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from retime.replay import run
+from retime.replay.fabric import load
 from retime.replay.graph import Kind
 from retime.replay.moe import sequence
 from retime.replay.policies import batch_a2a
@@ -54,6 +58,44 @@ def test_groups_within_hosts_use_their_links(a2a_job, under, moved_ns):
     # 0.875 M at 50 GB/s becomes 0.75 M at 400.
     assert moved_ns(after) == [pytest.approx(1e6 * 0.75 / 0.875 / 8, abs=1)]
     assert any("lie within hosts" in a for a in after.assumptions)
+
+
+TWO = """
+name = "two"
+gpus_per_host = 4
+hosts = 2
+[scale_up]
+bandwidth = "400GB/s"
+[nic]
+bandwidth = "400Gb/s"
+[network]
+wiring = "rail"
+hosts_per_leaf = 2
+uplinks = 2
+"""
+
+
+def with_fabric(job):
+    return replace(job, facts={**job.facts, "fabric": load(TWO)})
+
+
+def test_on_a_fabric_groups_are_simulated_at_once(a2a_job, under, moved_ns):
+    job = with_fabric(a2a_job([[even(8, 8e6)]], took_us=1_000.0, dim="cp"))
+    # Four of seven parts leave the host over a NIC of 50 GB/s; three quarters of M at 400 within.
+    after = under(job, "batch-a2a:batches=2")
+    assert moved_ns(after) == [pytest.approx(1e6 * (6e6 / 400) / (4e6 / 50), abs=2)]
+    assert any("2 exchanges of 4 ranks of e at once are simulated" in a for a in after.assumptions)
+    # Eight pairs of neighbours share nothing: half of M at 400.
+    after = under(job, "batch-a2a:batches=4")
+    assert moved_ns(after) == [pytest.approx(1e6 * (4e6 / 400) / (4e6 / 50), abs=2)]
+
+
+@pytest.mark.parametrize(("batches", "us"), [(1, 80), (2, 15)])
+def test_the_floor_is_of_the_links_of_the_groups(a2a_job, batches, us):
+    job = with_fabric(a2a_job([[even(8, 8e6)]], took_us=1_000.0, dim="cp"))
+    base = run.baseline(job)
+    entry = run.estimate(base, run.plan([("batch-a2a", {"batches": batches})])[0])
+    assert entry["floors"]["busiest_link_ns"] == pytest.approx(us * 1e3, rel=1e-6)
 
 
 def test_bound_is_said(a2a_job, under):
