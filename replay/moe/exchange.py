@@ -13,7 +13,7 @@ from ..calibration import calibrate, link_sources
 from ..policy import BadParam, ReplayJob
 from ..retiming import transfers
 from ..retiming.places import Places
-from . import demand, rails, routed, waves
+from . import demand, params, rails, routed, waves
 from .demand import Demand
 from .rails import Layout, Speeds
 
@@ -134,6 +134,23 @@ def _layout(places: Places, members: np.ndarray, local: int | None) -> Layout | 
             return None
         host, place = members // local, members % local
     return rails.layout(host, place)
+
+
+def lacking(found: Found, *, hosts: bool = True) -> tuple[str, ...]:
+    """What is guessed of the exchanges for want of a record, and what to record; () for nothing."""
+    even = sum(one.demand.source == "uniform" for one in found.exchanges)
+    nowhere = sum(one.where is None for one in found.exchanges) if hosts else 0
+    said = []
+    if even:
+        said.append(
+            f"{even} of {len(found.exchanges)} all-to-alls are taken to be even: {params.RECORD}"
+        )
+    if nowhere:
+        said.append(
+            f"the hosts of {nowhere} of {len(found.exchanges)} all-to-alls are not known, all of it"
+            " is taken to go over NICs: record host names, or give local=GPUs a host"
+        )
+    return tuple(said)
 
 
 def retimed(

@@ -36,6 +36,10 @@ SHED = (
     "a late rank can shed what its work since the communicator's last collective has above the "
     "median of the participants; transfers keep their measured time"
 )
+ALONE = (
+    "align-arrivals: no collective was seen on two ranks: who is late is not known; record every "
+    "rank of a communicator, on one clock"
+)
 IDEAL = "to=ideal: operations of one kind could all take their mean, transfers their median"
 
 
@@ -71,6 +75,8 @@ def apply(
         graph = _to_ideal(graph, chosen & of_op, factor, cause)
     else:
         graph = _align(graph, chosen, of_op, factor, cause)
+        if graph is job.graph:
+            return job.note(warnings=(ALONE,))
     return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
         assumptions=(IDEAL if to == "ideal" else SHED, *waits_say.who_is_late(job))
     )

@@ -79,7 +79,7 @@ def apply(
     if medium == "p2p":
         # What was recorded went through host memory: a fit of it is of that.
         alpha, rate, peer_words = link_sources.machine(job, "intra host")
-    spread = 0
+    spread, unplaced = 0, 0
     carried = np.full(len(rows), np.nan)
     counted = link_rates.counted(job, rows)
     ideal = host._replace(chunk_bytes=TINY)
@@ -88,10 +88,12 @@ def apply(
         return staging.moved(group.op, group.n, group.size_bytes, readers, shared=way == "shared")
 
     def price(group: by_group.Group) -> np.ndarray | None:
-        nonlocal spread
-        if places.hosts_of(group.rows["ranks"][0].to_numpy()) > 1:
+        nonlocal spread, unplaced
+        hosts = places.hosts_of(group.rows["ranks"][0].to_numpy())
+        if hosts > 1:
             spread += len(group.rows)
             return None
+        unplaced += 0 if hosts else len(group.rows)
         new, old = (
             group.time_ns(alpha, rate)
             if way == "p2p"
@@ -111,6 +113,11 @@ def apply(
     if spread:
         said = (
             f"{spread} collectives are on several hosts, without a memory in common: as measured",
+        )
+    if unplaced:
+        said += (
+            f"whether {unplaced} collectives stay on one host is not known: taken to; record the "
+            "hosts of ranks to tell",
         )
     notes = (f"{recorded} to {medium}, PCIe at {lane * duplex / 1e9:.3g} GB/s each way", *a, *b, *c)
     if peer_words:

@@ -65,15 +65,16 @@ def apply(
             strict=True,
         )
     }  # fmt: skip
-    on_host, waits, sums = 0, [], []
+    on_host, unplaced, waits, sums = 0, 0, [], []
     carried = np.full(len(rows), np.nan)
     counted = link_rates.counted(job, rows)
 
     def price(group: by_group.Group) -> np.ndarray | None:
-        nonlocal on_host
+        nonlocal on_host, unplaced
         if group.link.level == "intra host":
             on_host += len(group.rows)
             return None
+        unplaced += len(group.rows) if group.link.level == "unknown" else 0
         rate = bandwidth or group.link.bandwidth_bytes_per_s
         messages, volume = coefficients(group.op, group.algo, group.n)
         latency = messages * group.link.alpha_ns
@@ -108,6 +109,11 @@ def apply(
     said = []
     if on_host:
         said.append(f"{on_host} collectives stay inside a host, without circuits: as measured")
+    if unplaced:
+        said.append(
+            f"whether {unplaced} collectives leave a host is not known: taken to; record the hosts "
+            "of ranks to tell"
+        )
     notes = [f"{switches} switches, {reconfigure / 1e3:.4g} us to set up a circuit"]
     if sums:
         least, made = np.sum(sums, axis=0)

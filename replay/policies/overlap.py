@@ -121,7 +121,10 @@ def _in_buckets(job: ReplayJob, rows: pl.DataFrame, chunk: int, backward: float)
     reductions = rows.filter(pl.col("op").is_in(names))
     bare = int((reductions["bytes"] <= 0).sum())
     if bare:
-        said = f"{bare} of {len(reductions)} reductions have no size: they stay whole"
+        said = (
+            f"{bare} of {len(reductions)} reductions have no size: they stay whole; "
+            f"{transfers.RECORD_SIZES}"
+        )
         job = job.note(warnings=(said,))
     sized = reductions.filter(pl.col("bytes") > chunk)
     if not len(sized):

@@ -26,6 +26,11 @@ ASSUMPTIONS = (
     "gathering, casting and barriers around it stay as measured",
 )
 
+WHO_HOLDS = (
+    "reshard: a trace does not say who holds which part of the weights: one source, or a whole "
+    "model on each target, is taken where sources or width is not given; give both"
+)
+
 
 def apply(
     job: ReplayJob,
@@ -83,6 +88,8 @@ def apply(
         return np.full(len(group.rows), ratio)
 
     job, ratio = by_group.ratios(job, rows, price)
+    if said and not (sources and width):
+        job = job.note(warnings=(WHO_HOLDS,))
     return transfers.scaled(job, rows, ratio, bytes_ratio=moved).note(
         assumptions=(*ASSUMPTIONS, *said)
     )

@@ -106,7 +106,7 @@ def apply(
             )
         )
     job = exchange.retimed(found._replace(job=job), old, new)
-    return job.note(assumptions=(*said, *ASSUMPTIONS))
+    return job.note(assumptions=(*said, *ASSUMPTIONS), warnings=exchange.lacking(found))
 
 
 _SAME = ("width", "alpha_w", "native", "window", "gamma", "free")

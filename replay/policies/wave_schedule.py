@@ -65,6 +65,8 @@ def apply(
         f"model's all-to-alls take {longer:+.1f} % of time in sum; {incast.words(term)}"
     )
     job = exchange.retimed(found._replace(job=job), old, new).note(assumptions=(said, *ASSUMPTIONS))
+    if order != "native":
+        job = job.note(warnings=exchange.lacking(found))
     if term.gamma == 0 and order != "native":
         job = job.note(
             warnings=(

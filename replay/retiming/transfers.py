@@ -17,6 +17,8 @@ YEAR_NS = 365.25 * 86_400e9
 
 P2P = ("send", "recv")
 
+RECORD_SIZES = "record sizes (record_shapes=True of PyTorch's profiler, or execution traces)"
+
 WHERE = (
     Param("dim", words, (), "", "parallel dimensions to change, joined by + (default: all)"),
     Param("comm", words, (), "", "communicators to change, joined by + (default: all)"),
@@ -56,13 +58,14 @@ def chosen(
         said = (
             f"{len(wanted) - len(whole)} of {len(wanted)} {label} were not seen on all their "
             "ranks: how much of their time is waiting for the others is not known, so they are "
-            "left as measured"
+            "left as measured; record every rank"
         )
         job = job.note(warnings=(said,))
     with_size = whole.filter(pl.col("bytes") > 0) if sized else whole
     if len(with_size) < len(whole):
         said = (
             f"{len(whole) - len(with_size)} of {len(whole)} {label} have no size: left as measured"
+            f"; {RECORD_SIZES}"
         )
         job = job.note(warnings=(said,))
     return job, with_size

@@ -88,6 +88,13 @@ def test_jobs_without_experts_say_so(a2a_job, under, unchanged):
     assert not unchanged(job, under(job, "megakernel:kernels=relu+grouped_gemm"))
 
 
+@pytest.mark.parametrize("splits", [True, False])
+def test_without_splits_no_receiver_is_known_to_be_hot(a2a_job, under, splits):
+    said = [w for w in under(moe(a2a_job, splits=splits), "megakernel").warnings if "even" in w]
+    assert len(said) == (0 if splits else 1)
+    assert all("record all-to-alls with their splits" in w for w in said)
+
+
 def test_a_layer_that_gains_nothing_stays(a2a_job, under, unchanged):
     # One chunk of few tokens: pushing adds its counts, pulling a round trip.
     few = np.full((8, 8), 14_336.0 * 8)
