@@ -1,6 +1,6 @@
 """Dispatch, expert GEMMs and combine of an MoE layer in one kernel, tokens in chunks.
 
-T = sum_j(a_j + b_j c) + (K-1) max_j(a_j + b_j c) over chunks of c tokens (`overlapped.megakernels`):
+T = sum_j(a_j + b_j c) + (K-1) max_j(a_j + b_j c) over chunks of c tokens (`megakernels`):
 a_j is a message, or what a GEMM needs to begin; b_j what was recorded, by token. Tokens are pushed
 (counts go first, and senders meet at the hot receiver) or pulled (a round trip more); `auto` takes
 what is faster in each layer.

@@ -1,6 +1,6 @@
 """A GEMM and the collective next to it overlapped tile by tile, with a few SMs for communication.
 
-T of groups of tiles is FlashOverlap's predictor (`overlapped.tiles`): the GEMM keeps S-k SMs, and what
+T of groups of tiles is FlashOverlap's predictor (`tiles`): the GEMM keeps S-k SMs, and what
 it has made is sent group by group. Also an all-gather and the GEMM on what it gathers. Neither can
 be shorter than the longer of the two, so nothing gains more than a factor of 2 by overlap alone.
 """
