@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import retime
-from retime.analysis import computed, doors
+from retime.analysis import computed, connecting
 from retime.ingest import kept
 from retime.ingest.errors import UnusableInput
 from retime.ingest.schema import TABLES
@@ -62,7 +62,7 @@ def opened(*jobs) -> duckdb.DuckDBPyConnection:
     """A connection as the doors make it: confined to its files."""
     con = connect({snapshot.job: snapshot.files for snapshot, _ in jobs})
     computed.attach(con, jobs)
-    doors._confine(con, [snapshot for snapshot, _ in jobs])
+    connecting.confine(con, [snapshot for snapshot, _ in jobs])
     return con
 
 

@@ -1,0 +1,225 @@
+"""A warehouse as notebooks have it: its jobs, queries over them, ingest, comparisons."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..ingest.errors import UsageError, WarehouseError
+from .job import Job
+
+if TYPE_CHECKING:
+    import polars as pl
+    from duckdb import DuckDBPyConnection
+
+    from ..ingest.run import IngestReport
+
+
+class Warehouse:
+    """Jobs in one place. Frames of all jobs here, of one job from `job(id)`."""
+
+    def __init__(self, url: str):
+        self.url = url
+
+    def __repr__(self) -> str:
+        return f"retime.open({self.url!r})"
+
+    @property
+    def store(self) -> Any:
+        """The `ingest.warehouse.Warehouse` underneath."""
+        from ..ingest.warehouse import Warehouse as Store
+
+        return Store(self.url)
+
+    def ingest(
+        self,
+        paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        job: str | None = None,
+        rank: int | None = None,
+        format: str | None = None,
+        workers: int | None = None,
+        step_annotation: str | None = None,
+        progress: Callable[..., None] | None = None,
+        kernel_patterns: str | os.PathLike[str] | None = None,
+    ) -> IngestReport:
+        """Traces into this warehouse; `paths` may be files, folders, globs and archives.
+
+        `job` names the job (else the input does), `rank` says whose a single file is that does
+        not say so itself, `step_annotation` which annotations are its steps (`*`, `?`; kept for
+        the job). `kernel_patterns` is a file of rules as for `Job.set_kernels`, which are
+        kept for the job; without it, those of the file $RETIME_KERNEL_PATTERNS are, where nothing
+        was said of the job's kernels before. Returns an IngestReport whose `exit_code` is 1 where
+        input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks or
+        jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept.
+        """
+        from ..ingest import settings
+        from ..ingest.run import ingest, job_id_of
+
+        if isinstance(paths, str | os.PathLike):
+            paths = [paths]
+        given = [os.fspath(p) for p in paths]
+        default = os.environ.get("RETIME_KERNEL_PATTERNS")
+        rules = []
+        if kernel_patterns or default:
+            from . import kernels
+
+            rules = kernels.given(os.fspath(kernel_patterns or default or ""))
+            if given and kernel_patterns:
+                # Before anything is read: what cannot be kept must not end a finished ingest.
+                id = job_id_of(given) if job is None else job
+                kernels.with_rules(self.store.job_folder(id), rules)
+        report = ingest(
+            self.store,
+            given,
+            job=job,
+            rank=rank,
+            format=format,
+            workers=workers,
+            step_annotation=step_annotation,
+            progress=progress,
+        )
+        if rules and report.exit_code < 3:
+            folder = self.store.job_folder(report.job)
+            standing = settings.usable(folder)
+            # Rules not given for this job are no reason to fail where its settings are damaged.
+            if kernel_patterns or not (standing.said.kernels or standing.problems):
+                kernels.say(folder, rules)
+        return report
+
+    def job_ids(self) -> list[str]:
+        """Ids of the jobs, sorted."""
+        return sorted(self.store.jobs())
+
+    def jobs(self) -> pl.DataFrame:
+        """One row a job: ranks, framework, sources, steps, participations, clocks, problems."""
+        from . import frames
+
+        return frames.jobs(self.connect())
+
+    def job(self, id: str | None = None) -> Job:
+        """A job by id; without one, the only job there is.
+
+        Raises WarehouseError, with the ids that there are, for any other.
+        """
+        ids = self.job_ids()
+        if id is None and len(ids) == 1:
+            return Job(self, ids[0])
+        if not ids:
+            raise WarehouseError(
+                f"no jobs in warehouse {self.url}: ingest some traces first (retime ingest PATH)"
+            )
+        have = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
+        if id is None:
+            raise UsageError(f"warehouse {self.url} holds several jobs, say which: {have}")
+        if id not in ids:
+            raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
+        return Job(self, id)
+
+    def connect(self, job: str | Sequence[str] | None = None) -> DuckDBPyConnection:
+        """A DuckDB connection with every table and view of all jobs, of one or of some.
+
+        In memory, over the warehouse's files: it can read them and nothing else. What only a
+        replay gives (`replay_scores`, `critical_path`, `slack`) is computed when a query first
+        asks, for the one job of a connection; of several jobs there is what was kept.
+        """
+        from ..queries.loader import connect
+        from . import computed, connecting
+
+        if job is None:
+            ids = self.job_ids()
+        else:
+            ids = [self.job(id).id for id in ([job] if isinstance(job, str) else job)]
+        if not ids:
+            self.job(None)
+        store = self.store
+        snapshots = [store.snapshot(id) for id in ids]
+        con = connect(
+            {s.job: s.files for s in snapshots}, categories=connecting.categories(snapshots)
+        )
+        computed.attach(con, [(s, store.job_folder(s.job)) for s in snapshots])
+        connecting.confine(con, snapshots)
+        return con
+
+    def sql(self, query: str, job: str | None = None) -> pl.DataFrame:
+        """The rows of one query over all jobs, or over one. Raises BadQuery, in one sentence."""
+        from . import query as queries
+
+        return queries.run(self.connect(job), query)
+
+    def diff(
+        self,
+        job_a: str,
+        job_b: str,
+        *,
+        other: Warehouse | None = None,
+        steps_a: str | None = None,
+        steps_b: str | None = None,
+    ) -> dict[str, Any]:
+        """What changed from job A to job B, part by part of the step: `diff.compare`'s dict.
+
+        `other` is the warehouse that holds B, if another one; `steps_a` and `steps_b` choose steps
+        ("10-20"). Raises WarehouseError for a job that is not there.
+        """
+        from . import diff
+
+        b = (other or self).job(job_b)
+        return diff.diff(self.job(job_a), b, steps_a=steps_a, steps_b=steps_b)
+
+    def fleet_jobs(self) -> pl.DataFrame:
+        """A line a job, by start: ranks, step time (ns), shares of its time."""
+        return self._rows("fleet_jobs", "started_ns, job")
+
+    def fleet_hosts(self) -> pl.DataFrame:
+        """A line a host over all jobs, the least likely by chance first: how often the latest."""
+        return self._rows("fleet_hosts", "p_value NULLS LAST, wait_caused_ns DESC, host")
+
+    def fleet_host_jobs(self) -> pl.DataFrame:
+        """A host in each of its jobs: what its ranks' lateness cost the others (ns)."""
+        return self._rows("fleet_host_jobs", "started_ns, job, host")
+
+    def fleet_fabric(self) -> pl.DataFrame:
+        """Bus bandwidth (GB/s) by day and week against the earlier ones, the newest first."""
+        key = "device_name, dim, op, size_class, n_ranks, n_hosts"
+        return self._rows("fleet_fabric", f"per DESC, bucket DESC, change NULLS LAST, {key}")
+
+    def fleet_kernels(self) -> pl.DataFrame:
+        """Kernels by host against the other hosts of the same jobs, the costliest first."""
+        return self._rows("fleet_kernels", "excess_ns DESC, host, name, category")
+
+    def _rows(self, view: str, order: str) -> pl.DataFrame:
+        from . import query as queries
+
+        return queries.frame(self.connect().sql(f"SELECT * FROM {view} ORDER BY {order}"))
+
+    def problems(self, job: str | None = None) -> pl.DataFrame:
+        """What was odd in the input, lost input first."""
+        from . import frames
+
+        return frames.problems(self.connect(job))
+
+    def notebook(
+        self,
+        job: str | None = None,
+        name: str | None = None,
+        *,
+        to: str | os.PathLike[str] = ".",
+        against: str | None = None,
+        html: bool = False,
+        force: bool = False,
+    ) -> list[Path]:
+        """Writes notebooks pointed at a job into the folder `to`: `.py` for marimo and `.ipynb`.
+
+        `name` chooses one (else all); `against` is the job before, for "before-and-after". With
+        `html` they are run, and pages of what comes out are written instead. Raises UsageError for
+        a name that there is not, and for files that are there already, without `force`.
+        """
+        from .notebooks import opening
+
+        names = opening.chosen(name)
+        at = opening.point(self, names, job, against)
+        if html:
+            return opening.write_html(names, Path(to), at, force)[0]
+        return opening.write(names, Path(to), at, force=force)[0]
