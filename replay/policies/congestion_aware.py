@@ -167,9 +167,19 @@ POLICY = Policy(
     source="REACT; TE-CCL for parallel paths",
     params=(
         Param("load", float, 0.5, "", "share of the pairs' links that others take, 0 to under 1"),
-        Param("between", words, (), "", "pairs of ranks whose link is loaded, as 0-1+8-9"),
         Param(
-            "spare", bandwidth_bytes_per_s, None, "bytes/s", "free on a second path, to split over"
+            "between",
+            words,
+            (),
+            "",
+            "pairs of ranks whose link is loaded, as 0-1+8-9 (default: the fabric's background)",
+        ),
+        Param(
+            "spare",
+            bandwidth_bytes_per_s,
+            None,
+            "bytes/s",
+            "free on a second path, to split over (default: no second path)",
         ),
         Param(
             "op",

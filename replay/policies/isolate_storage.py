@@ -284,7 +284,11 @@ POLICY = Policy(
             "guarantee", float, 1.0, "", "share of a link that the collectives' class is sure of"
         ),
         Param(
-            "bandwidth", bandwidth_bytes_per_s, None, "bytes/s", "of a host's drives, with stage"
+            "bandwidth",
+            bandwidth_bytes_per_s,
+            None,
+            "bytes/s",
+            "of a host's drives, with stage (default: the fabric's)",
         ),
         Param("read", size_bytes, 0, "bytes", "that a load reads, with stage"),
         Param(

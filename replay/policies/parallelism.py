@@ -103,11 +103,13 @@ CHANGES = (
     Param("pp", int, 0, "", "pipeline stages; 0: as they ran"),
     Param("cp", int, 0, "", "context-parallel degree; 0: as it ran"),
     Param("ep", int, 0, "", "expert-parallel degree, inside dp x cp; 0: as it ran"),
-    Param("stages", integers, (), "layers", "layers of each stage, joined by +"),
+    Param(
+        "stages", integers, (), "layers", "of each, joined by + (default: as they ran, else even)"
+    ),
     Param("micro_batch", int, 0, "sequences", "microbatch; 0: as it ran"),
-    Param("recompute", str, "", "", "recomputation of activations", ("", *split.RECOMPUTE)),
+    Param("recompute", str, "", "", "of activations (default: as it ran)", ("", *split.RECOMPUTE)),
     Param("zero", int, -1, "", "ZeRO stage; -1: as it ran", (-1, 0, 1, 2, 3)),
-    Param("schedule", str, "", "", "pipeline schedule", ("", *split.SCHEDULES)),
+    Param("schedule", str, "", "", "of the pipeline (default: as it ran)", ("", *split.SCHEDULES)),
     Param("chunks", int, 0, "", "chunks a GPU of an interleaved schedule"),
     Param("best", boolean, False, "", "the planner's quickest split that fits in memory"),
 )
@@ -120,7 +122,7 @@ POLICY = Policy(
         *CHANGES,
         Param("was", words, (), "", "the split that ran (dp8+tp4+mb2+full), if the trace errs"),
         Param("batch", int, 0, "sequences", "of a step, all replicas; 0: from the trace"),
-        Param("model", str, "", "", "a known model, as in `retime plan --help`"),
+        Param("model", str, "", "", "as in `retime plan --help` (default: the trace's sizes)"),
         Param("layers", int, 0, "", "layers of the model; 0: from the trace"),
         Param("hidden", int, 0, "", "hidden size; 0: from the trace"),
         Param("heads", int, 0, "", "attention heads; 0: from the trace"),

@@ -116,8 +116,20 @@ POLICY = Policy(
             "width", int, 0, "ranks", "that hold the model once together (tensor parallel); 0: 1"
         ),
         Param("domain", int, 0, "ranks", "joined by fast links; 0: 8"),
-        Param("bandwidth", bandwidth_bytes_per_s, None, "bytes/s", "of a GPU between domains"),
-        Param("inside", bandwidth_bytes_per_s, None, "bytes/s", "of a GPU inside its domain"),
+        Param(
+            "bandwidth",
+            bandwidth_bytes_per_s,
+            None,
+            "bytes/s",
+            "of a GPU between domains (default: fitted from the trace)",
+        ),
+        Param(
+            "inside",
+            bandwidth_bytes_per_s,
+            None,
+            "bytes/s",
+            "of a GPU inside its domain (default: by the device's name)",
+        ),
         Param("pipelined", bool, True, "", "spreading inside runs beside the crossing, by buckets"),
         *transfers.WHERE,
     ),
