@@ -9,7 +9,7 @@ import numpy as np
 
 from ..ingest.errors import UsageError
 from ..replay import models
-from ..replay.calibration import machines
+from ..replay.calibration import machines, messages
 from ..replay.models import curves, hierarchical, nccl, nccl_machines, traffic
 from ..replay.models.hierarchical import Level
 from ..replay.quantities import bandwidth_bytes_per_s, size_bytes, time_ns
@@ -140,7 +140,7 @@ def _links(
     source, words = "assumed", f"links of an {machines.GENERAL.name} host, assumed"
     if fabric is not None:
         described = _described(fabric)
-        inside, outside, per_host, nics_there = _of_fabric(described, inside)
+        inside, outside, per_host, nics_there = _of_fabric(described, inside, ranks)
         nodes = int(nodes or (-(-ranks // per_host) if ranks > per_host else 1))
         if ranks % nodes:
             raise UsageError(
@@ -174,18 +174,16 @@ def _described(fabric: Any) -> Any:
     return fabrics.load(fabric)  # type: ignore[attr-defined]
 
 
-def _of_fabric(fabric: Any, default: tuple[float, float]):
-    """(inside, outside, GPUs a host, NICs a host) of a described fabric."""
+def _of_fabric(fabric: Any, default: tuple[float, float], ranks: int):
+    """(inside, outside, GPUs a host, NICs a host) of a described fabric that holds so many."""
     scale_up = fabric.scale_up or fabric.package or fabric.pcie
     inside = default
     if scale_up is not None:
-        inside = (scale_up.link.alpha_ns, scale_up.link.usable_bytes_per_s)
+        inside = (messages.inside_ns(fabric), scale_up.link.usable_bytes_per_s)
     per_host = max(fabric.gpus_per_host, fabric.domain_gpus)
     if fabric.nic is None:
         return inside, inside, per_host, 0
-    alpha = fabric.nic.link.alpha_ns
-    if fabric.network is not None:
-        alpha += fabric.network.leaf.alpha_ns
+    alpha = messages.outside_ns(fabric, -(-ranks // fabric.gpus_per_host))
     outside = (alpha, fabric.nic.link.usable_bytes_per_s)
     domains = per_host // fabric.gpus_per_host
     return inside, outside, per_host, fabric.nic.count * domains

@@ -7,7 +7,7 @@ import polars as pl
 
 from .. import models
 from ..policy import ReplayJob
-from . import machines
+from . import machines, messages
 from .hockney import Fit, NoFit, fit, usual
 
 Found = tuple[float, float, str]
@@ -84,7 +84,7 @@ def fabric(job: ReplayJob, ranks: np.ndarray) -> Found | None:
         apart = gpu[ranks] // each != gpu[follower] // each
         ranks, follower = ranks[apart], follower[apart]
     routes = route(wires, gpu[ranks], gpu[follower])
-    alpha = float(routes.alpha_ns(wires).max())
+    alpha = float(messages.alphas_ns(wires, routes).max())
     bandwidth = float(routes.capacity_bytes_per_s(wires).min())
     if not np.isfinite(bandwidth) or bandwidth <= 0:
         return None

@@ -62,11 +62,17 @@ GENERAL = Machine("H100", *next(m for m in MACHINES if m.name == "H100")[1:])
 HOST = Machine("host", 5 * GB, 1.1 * GB, 0, 0.05e12, 0.001e15)
 """Ranks without a device that talk by sockets (gloo): loopback, and 10 Gb Ethernet."""
 
-INTRA_ALPHA_NS = 1_000.0
-"""A message to another GPU of the host: 0.7 us in TE-CCL's table for NVLink, 0.8 to 2 in use."""
+NVLINK_CROSSING_NS, NIC_CROSSING_NS = 700.0, 1_300.0
+"""A message over a link, both ends' hardware together: TE-CCL's figures for NVLink and InfiniBand.
+Fabrics give their links' crossings, and switches' beside them."""
 
-INTER_ALPHA_NS = 4_000.0
-"""A message to another host's GPU: 3 to 6 us by RDMA, end to end."""
+INTRA_SOFTWARE_NS, INTER_SOFTWARE_NS = 300.0, 2_700.0
+"""What a message costs beyond its crossings: to post it, to see that it came. So that end to end a
+message takes 1 us in a host (0.8 to 2 in use), and 4 us by RDMA (3 to 6)."""
+
+INTRA_ALPHA_NS = NVLINK_CROSSING_NS + INTRA_SOFTWARE_NS
+INTER_ALPHA_NS = NIC_CROSSING_NS + INTER_SOFTWARE_NS
+"""A message end to end, to another GPU of the host, and to another host's under the same leaf."""
 
 SOCKET_ALPHA_NS = 50_000.0
 """A message through the kernel's sockets."""

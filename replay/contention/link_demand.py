@@ -13,7 +13,7 @@ import polars as pl
 
 from ...ingest.errors import RetimeError
 from .. import models
-from ..calibration import calibrate, hockney
+from ..calibration import calibrate, hockney, messages
 from ..fabric import paths, placed
 from ..fabric import rounds as fabric_rounds
 from ..fabric.description import Fabric
@@ -100,7 +100,9 @@ def of(job: ReplayJob, fabric: Fabric) -> tuple[Demand | None, tuple[str, ...]]:
         link.append(at)
         cost.append(ns)
         ptr.append(ptr[-1] + len(at))
-        fixed.append(_messages(op, algo, int(n)) * routes.alpha_ns(wires).max(initial=0.0))
+        fixed.append(
+            _messages(op, algo, int(n)) * messages.alphas_ns(wires, routes).max(initial=0.0)
+        )
         into = made.incast_gamma[routes.links] > 0
         sent = np.repeat(gpu[src], np.diff(routes.offsets))
         pushes.append(np.unique(np.stack([routes.links[into], sent[into]]), axis=1))

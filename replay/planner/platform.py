@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...ingest.errors import UsageError
-from ..calibration import machines
+from ..calibration import machines, messages
 from ..policy import ReplayJob
 
 if TYPE_CHECKING:
@@ -86,16 +86,13 @@ def of_fabric(fabric: Fabric, base: Platform) -> Platform:
     if inside is not None:
         found = found._replace(
             intra_bytes_per_s=inside.link.usable_bytes_per_s,
-            intra_alpha_ns=inside.link.alpha_ns or base.intra_alpha_ns,
+            intra_alpha_ns=messages.inside_ns(fabric) or base.intra_alpha_ns,
         )
     if fabric.nic is not None:
-        alpha = fabric.nic.link.alpha_ns
-        if fabric.network is not None:
-            alpha += fabric.network.leaf.alpha_ns
         share = fabric.nic.count / fabric.gpus_per_host
         found = found._replace(
             inter_bytes_per_s=fabric.nic.link.usable_bytes_per_s * share,
-            inter_alpha_ns=alpha or base.inter_alpha_ns,
+            inter_alpha_ns=messages.outside_ns(fabric, fabric.hosts) or base.inter_alpha_ns,
         )
     return found
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from ...ingest.errors import UsageError
 from .. import bounds, steps
-from ..calibration import calibrate, link_sources
+from ..calibration import calibrate, link_sources, messages
 from ..fabric import cost
 from ..graph import Kind
 from ..moe import exchange, params, sequence
@@ -132,15 +132,18 @@ def _simulated(job: ReplayJob, members: np.ndarray, k: int, group: pl.DataFrame)
         return None
     gpus = gpu[members]
     sizes, at = np.unique(group["bytes"].to_numpy().astype(np.float64), return_inverse=True)
+    posts = [messages.software_ns(fabric, part) for part in (gpus, gpus[:k])]
     out = np.ones(len(sizes))
     try:
         for i, size in enumerate(sizes):
-            alone = cost.collective_time_ns(fabric, "all_to_all", "direct", gpus, size)
+            alone = cost.collective_time_ns(
+                fabric, "all_to_all", "direct", gpus, size, launch_ns=posts[0]
+            )
             parts = [
                 cost.Collective("all_to_all", "direct", part, size)
                 for part in gpus.reshape(-1, k).tolist()
             ]
-            out[i] = float(cost.concurrent_times(fabric, parts).max()) / alone
+            out[i] = float(cost.concurrent_times(fabric, parts, launch_ns=posts[1]).max()) / alone
     except UsageError:
         return None
     return out[at.ravel()]

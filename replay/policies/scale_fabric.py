@@ -15,7 +15,7 @@ import numpy as np
 
 from ...ingest.errors import UsageError
 from .. import bounds, models
-from ..calibration import calibrate, inside_hosts, link_sources
+from ..calibration import calibrate, inside_hosts, link_sources, messages
 from ..costs import domains
 from ..fabric import Fabric
 from ..fabric.cost import collective_time_ns
@@ -128,13 +128,16 @@ def _simulated(
         if fabric == after:
             return None
         sizes, at = np.unique(group.size_bytes, return_inverse=True)
+        was, now = (messages.software_ns(f, gpus) for f in (fabric, after))
+
+        def took(f: Fabric, laid: tuple[str, np.ndarray], size: float, software: float) -> float:
+            return collective_time_ns(
+                f, group.op, *laid, size, launch_ns=software, **_levels(laid, f, wide)
+            )
+
         before, new = _laid(group, gpus, fabric, wide), _laid(group, gpus, after, wide)
         try:
-            ratio = [
-                collective_time_ns(after, group.op, *new, s, **_levels(new, after, wide))
-                / collective_time_ns(fabric, group.op, *before, s, **_levels(before, fabric, wide))
-                for s in sizes
-            ]
+            ratio = [took(after, new, s, now) / took(fabric, before, s, was) for s in sizes]
         except (NoRounds, UsageError) as e:
             raise models.NoModel(str(e)) from e
         rates = bounds.fabric_rates(after)

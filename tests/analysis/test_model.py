@@ -91,8 +91,8 @@ def test_a_fabric_says_the_links():
     )  # fmt: skip
     result = model("all_reduce", 16, fabric=fabric)
     assert (result["source"], result["n_nodes"]) == ("fabric", 2)
-    assert (result["alpha_ns"], result["bandwidth_bytes_per_s"]) == (700, 300e9)
-    assert (result["inter_alpha_ns"], result["inter_bandwidth_bytes_per_s"]) == (3000, 45e9)
+    assert (result["alpha_ns"], result["bandwidth_bytes_per_s"]) == (1000, 300e9)
+    assert (result["inter_alpha_ns"], result["inter_bandwidth_bytes_per_s"]) == (5700, 45e9)
     with pytest.raises(UsageError, match="do not fill hosts of 8"):
         model("all_reduce", 13, fabric=fabric)
 
