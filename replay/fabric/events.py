@@ -1,7 +1,9 @@
 """The event loop of flows, compiled: they come, share links, and go.
 
 Between events rates are constant. At an event only the flows that are joined to it, by links that
-they share one after another, get new rates: the others keep theirs.
+they share one after another, get new rates: the others keep theirs. Where that is again and again
+most of the flows under way, all of them get theirs anew: looking for the few that are not joined
+costs more than it saves, and rows of flows are read faster than lists.
 """
 
 from __future__ import annotations
@@ -11,10 +13,16 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from .fill import enter, leave, shares
+from .fill import NO_ROWS, enter, leave, rows, shares
 
 DONE, STARVED = 0, 1
 _WAITING, _DUE, _MOVING, _ENDED = 0, 1, 2, 3
+
+MANY = 256
+"""Flows from which it may pay to solve all at once."""
+
+LOOK = 16
+"""After so many solves of all, those that are joined are looked for again."""
 
 
 class Work(NamedTuple):
@@ -77,6 +85,24 @@ def _down(heap, pos, when, at, size):
 
 
 @numba.njit(cache=True)
+def _settle(flows, now, rate, remaining, since):
+    """What flows still have to move, now that their rates change."""
+    for f in flows:
+        remaining[f] = max(0.0, remaining[f] - rate[f] * (now - since[f]))
+        since[f] = now
+
+
+@numba.njit(cache=True)
+def _ends(f, now, rate, remaining):
+    """When a flow ends at its new rate."""
+    if rate[f] == np.inf:
+        return now
+    if rate[f] > 0:
+        return now + remaining[f] / rate[f]
+    return np.inf if remaining[f] > 0 else now
+
+
+@numba.njit(cache=True)
 def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
     """Writes start, end [F] and busy time of links [L]; returns (status, a flow, solves).
 
@@ -110,6 +136,13 @@ def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
     change_seen = np.zeros(n_links, np.int64)
     part_flows = np.empty(n, np.int64)
     ended, solves, batch = 0, 0, 0
+    # All at once: `live` are the flows that move, in rows by link since `in_rows` of them did.
+    together, alone = 0, 0
+    moving, in_rows, entered = 0, 0, False
+    live, n_live = np.empty(n if n >= MANY else 0, np.int64), 0
+    no_ptr, no_of = NO_ROWS
+    row_ptr = np.empty(n_links + 1 if n >= MANY else 0, np.int64)
+    row_of = np.empty(0, np.int32)
     while held > 0:
         batch += 1
         n_changed = 0
@@ -133,6 +166,8 @@ def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
                     phase[f] = _MOVING
                     since[f] = now
                     enter(net, f)
+                    moving += last > first
+                    entered = True
                     for j in range(first, last):
                         li = net.path_link[j]
                         if active[li] == 0:
@@ -155,6 +190,7 @@ def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
                     continue
             else:
                 leave(net, f)
+                moving -= last > first
                 for j in range(first, last):
                     li = net.path_link[j]
                     active[li] -= 1
@@ -185,6 +221,45 @@ def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
             li = changed[c]
             if gamma[li] > 0:
                 now_cap[li] = cap[li] / (1.0 + gamma[li] * max(0.0, senders[li] - free[li]))
+        if n_changed > 0 and together >= 2 and alone < LOOK and moving >= MANY:
+            if entered:
+                n_live = 0
+                for f in range(n):
+                    if phase[f] == _MOVING and net.entry_ptr[f + 1] > net.entry_ptr[f]:
+                        live[n_live] = f
+                        n_live += 1
+            else:
+                kept = 0
+                for i in range(n_live):
+                    if phase[live[i]] == _MOVING:
+                        live[kept] = live[i]
+                        kept += 1
+                n_live = kept
+            mine = live[:n_live]
+            if entered or 2 * n_live < in_rows:
+                if len(row_of) == 0:
+                    row_of = np.empty(len(net.nxt), np.int32)
+                rows(mine, net, row_ptr, row_of)
+                in_rows, entered = n_live, False
+            n_part = 0
+            for li in range(n_links):
+                if active[li] > 0:
+                    part_links[n_part] = li
+                    n_part += 1
+            _settle(mine, now, rate, remaining, since)
+            shares(mine, part_links[:n_part], now_cap, net, room, rate, row_ptr, row_of)
+            solves += 1
+            alone += 1
+            for f in mine:
+                when[f] = _ends(f, now, rate, remaining)
+                if pos[f] < 0:
+                    heap[held] = f
+                    pos[f] = held
+                    held += 1
+            for at in range((held - 2) >> 1, -1, -1):
+                _down(heap, pos, when, at, held)
+            continue
+        most = 0
         for c in range(n_changed):
             if link_seen[changed[c]] == batch or net.head[changed[c]] < 0:
                 continue
@@ -208,19 +283,13 @@ def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
                                 part_links[n_part] = li
                                 n_part += 1
                     e = net.nxt[e]
+            most = max(most, n_flows)
             mine = part_flows[:n_flows]
-            for f in mine:
-                remaining[f] = max(0.0, remaining[f] - rate[f] * (now - since[f]))
-                since[f] = now
-            shares(mine, part_links[:n_part], now_cap, net, room, rate)
+            _settle(mine, now, rate, remaining, since)
+            shares(mine, part_links[:n_part], now_cap, net, room, rate, no_ptr, no_of)
             solves += 1
             for f in mine:
-                if rate[f] == np.inf:
-                    when[f] = now
-                elif rate[f] > 0:
-                    when[f] = now + remaining[f] / rate[f]
-                else:
-                    when[f] = np.inf if remaining[f] > 0 else now
+                when[f] = _ends(f, now, rate, remaining)
                 if pos[f] < 0:
                     heap[held] = f
                     held += 1
@@ -228,6 +297,9 @@ def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
                 else:
                     _up(heap, pos, when, pos[f])
                     _down(heap, pos, when, pos[f], held)
+        alone = 0
+        joined = 2 * most > moving and 4 * moving > n_links and moving >= MANY
+        together = together + 1 if joined else 0
     if ended < n:
         for f in range(n):
             if phase[f] == _WAITING:

@@ -73,9 +73,13 @@ def net(path, path_ptr, path_link, path_coef, weight, rate_cap, klass, guarantee
 def room(n_flows: int, n_links: int) -> Room:
     """Room for `fill`; every flow is FROZEN."""
     return Room(
-        np.full(n_flows, FROZEN, np.int64), np.zeros(n_flows), np.zeros(n_links),
+        np.full(n_flows, FROZEN, np.int8), np.zeros(n_flows), np.zeros(n_links),
         np.zeros(n_links), np.zeros(n_links), np.zeros(n_links, np.int64),
     )  # fmt: skip
+
+
+NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
+"""Where the links' lists are to be walked."""
 
 
 @numba.njit(cache=True)
@@ -113,6 +117,26 @@ def leave(net, f):
 
 
 @numba.njit(cache=True)
+def rows(flows, net, ptr, of):
+    """The lists of all links as rows: link li's flows are `of[ptr[li]:ptr[li + 1]]`, in order.
+
+    A row is read from one end to the other, a list all over memory. `ptr` is [L + 1].
+    """
+    ptr[:] = 0
+    for f in flows:
+        for j in range(net.path_ptr[net.path[f]], net.path_ptr[net.path[f] + 1]):
+            ptr[net.path_link[j] + 1] += 1
+    for li in range(len(ptr) - 1):
+        ptr[li + 1] += ptr[li]
+    at = ptr[:-1].copy()
+    for f in flows:
+        for j in range(net.path_ptr[net.path[f]], net.path_ptr[net.path[f] + 1]):
+            li = net.path_link[j]
+            of[at[li]] = f
+            at[li] += 1
+
+
+@numba.njit(cache=True)
 def push(key, item, size, k, i):
     """Adds (k, i) to the binary heap of `size` that fills the front of `key`, `item`."""
     at = size
@@ -147,9 +171,10 @@ def pop(key, item, size):
 
 
 @numba.njit(cache=True)
-def fill(flows, links, cap, net, room, rate):
+def fill(flows, links, cap, net, room, rate, ptr, of):
     """Writes `rate` of `flows` (ids), which use no links but `links` (ids) of capacity `cap` [L].
 
+    `ptr`, `of` are `rows` of at least these flows; both empty: the links' lists are walked.
     Flows in the links' lists that are not among `flows` must be FROZEN in `room.state`; they take
     nothing. `room.floor` is read. A flow whose links are all endless has an infinite rate.
     """
@@ -222,6 +247,13 @@ def fill(flows, links, cap, net, room, rate):
                 size += 1
                 continue
             level = max(level, now)
+            if len(ptr) > 0:
+                for j in range(ptr[i], ptr[i + 1]):
+                    f = of[j]
+                    if room.state[f] != FROZEN:
+                        _freeze(f, max(room.floor[f], net.weight[f] * level), net, room, rate)
+                        left -= 1
+                continue
             e = net.head[i]
             while e >= 0:
                 f = net.entry_flow[e]
@@ -247,7 +279,7 @@ def _freeze(f, got, net, room, rate):
 
 
 @numba.njit(cache=True)
-def shares(flows, links, cap, net, room, rate):
+def shares(flows, links, cap, net, room, rate, ptr, of):
     """`fill` with traffic classes: what its class's guaranteed shares alone give a flow is its
     floor, and what is left goes to those that have least, of whatever class."""
     for f in flows:
@@ -270,10 +302,10 @@ def shares(flows, links, cap, net, room, rate):
             if net.klass[f] == k:
                 mine[n] = f
                 n += 1
-        fill(mine, links, room.part, net, room, rate)
+        fill(mine, links, room.part, net, room, rate, ptr, of)
         for i, f in enumerate(flows):
             if net.klass[f] == k and rate[f] < np.inf:
                 floors[i] = rate[f]
     for i in range(len(floors)):
         room.floor[flows[i]] = floors[i]
-    fill(flows, links, cap, net, room, rate)
+    fill(flows, links, cap, net, room, rate, ptr, of)

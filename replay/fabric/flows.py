@@ -185,5 +185,7 @@ def crossings(paths: Paths, path: np.ndarray, of: np.ndarray) -> tuple[np.ndarra
 
 
 def _solve(net: fill.Net, room: fill.Room, cap: np.ndarray, rate: np.ndarray) -> None:
-    fill.enter_all(net)
-    fill.shares(np.arange(len(net.path)), np.unique(net.path_link), cap, net, room, rate)
+    everything = np.arange(len(net.path))
+    ptr, of = np.zeros(len(net.head) + 1, np.int64), np.zeros(len(net.nxt), np.int32)
+    fill.rows(everything, net, ptr, of)
+    fill.shares(everything, np.unique(net.path_link), cap, net, room, rate, ptr, of)

@@ -121,12 +121,17 @@ def simulate(
             "simulation: fewer ranks or rounds would work, or equal sizes on an even placement, "
             "which symmetry solves"
         )
+    order = None
+    if slots is None:
+        if not len(moved.pred) and (np.diff(moved.path) < 0).any():
+            # All at once: those of one sender together, as their paths lie in memory.
+            order = np.argsort(moved.path, kind="stable")
+            moved = _in_order(moved, order)
+        slots = senders(links, paths, moved.path, moved.sender)
     net = fill.net(
         moved.path, paths.ptr, paths.link, paths.coef, moved.weight, moved.rate_cap * 1e-9,
         moved.klass, links.guarantee, n_links,
     )  # fmt: skip
-    if slots is None:
-        slots = senders(links, paths, moved.path, moved.sender)
     next_ptr, nexts = _followers(moved)
     start, end = np.full(moved.n, np.nan), np.full(moved.n, np.nan)
     busy = np.zeros(n_links)
@@ -144,12 +149,16 @@ def simulate(
         net, fill.room(moved.n, n_links), cap, work, ports, float(merge_ns), start, end, busy
     )
     if status == events.STARVED:
+        which = which if order is None else order[which]
         raise BadFlows(
             f"flow {which} never ends: it waits for itself, or a link on its way has no capacity "
             "left (a background load, or a class that has it all)"
         )
     moved_bytes = crossed_bytes(n_links, paths, moved)
     bound, at = busiest(links, moved_bytes)
+    if order is not None:
+        back = np.argsort(order)
+        start, end = start[back], end[back]
     took = float(end.max() - moved.release_ns.min()) if moved.n else 0.0
     return Ended(start, end, took, moved_bytes, busy, bound, at, solves)
 
@@ -236,6 +245,12 @@ def with_messages(
         Paths(ptr, link_ids[order], coefs[order]),
         moved._replace(path=kind.astype(np.int64).ravel()),
     )
+
+
+def _in_order(moved: Flows, order: np.ndarray) -> Flows:
+    """The flows, none of which waits for another, in another order."""
+    each = ("path", "size_bytes", "release_ns", "delay_ns", "weight", "rate_cap", "klass", "sender")
+    return moved._replace(**{name: getattr(moved, name)[order] for name in each})
 
 
 def _followers(moved: Flows) -> tuple[np.ndarray, np.ndarray]:
