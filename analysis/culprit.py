@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..ingest.errors import RetimeError
 from . import frames
 from .query import frame
-from .terminal import began_apart, mostly_paired
+from .sentences import began_apart, mostly_paired
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

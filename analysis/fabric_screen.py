@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import units
-from .terminal import clean, show_table
+from .columns import show_table
+from .screen import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import units
-from .terminal import mostly_paired
+from .sentences import mostly_paired
 
 if TYPE_CHECKING:
     from .doors import Job

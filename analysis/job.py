@@ -191,7 +191,7 @@ class Job(Views):
 
     def study_of_pairs(self, facts: Mapping[str, Any]) -> dict[str, Any] | None:
         """`study` where it is what tells: recorded operations, waits at sends and receives."""
-        from .terminal import mostly_paired
+        from .sentences import mostly_paired
 
         if not facts["steps"] or not (facts["framework"] == "recorded" or mostly_paired(facts)):
             return None

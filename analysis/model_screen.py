@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import line_chart, units
-from .terminal import cells, clean, lines
+from .columns import cells, lines
+from .screen import clean
 
 if TYPE_CHECKING:
     from rich.console import Console

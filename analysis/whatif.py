@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ingest.errors import RetimeError
-from .terminal import began_apart, mostly_paired
+from .sentences import began_apart, mostly_paired
 
 if TYPE_CHECKING:
     from ..replay.run import Baseline

@@ -30,7 +30,7 @@ def report(
     written = open_job(warehouse, job).report(output)
     if json:
         return print_json({"path": str(written), "bytes": written.stat().st_size})
-    from ..terminal import clean
+    from ..screen import clean
 
     print(clean(str(written)))
 
@@ -138,7 +138,7 @@ def export(
       retime export run-7 --policy align-arrivals --ranks 0-7
       retime export run-7 --to chakra -o run-7-chakra
     """
-    from ..terminal import clean
+    from ..screen import clean
 
     written = open_job(warehouse, job).export(
         output, to, steps=step, ranks=ranks, host=not no_host, kinds=kinds, policies=policy or []

@@ -98,7 +98,7 @@ def kernels(
 def _tell_bad_settings(job: Any) -> None:
     """Says on stderr what is left out of what the user said of the job."""
     from ...ingest import settings
-    from ..terminal import clean
+    from ..screen import clean
 
     for problem in settings.usable(job.warehouse.store.job_folder(job.id)).problems:
         print(f"note: {clean(problem.message)}", file=sys.stderr)

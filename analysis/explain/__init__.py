@@ -13,7 +13,7 @@ from ...replay.load import load, with_fabric
 from .. import outfile
 from ..replay_screen import policy_words
 from ..report import save
-from ..terminal import clean
+from ..screen import clean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ import polars as pl
 
 from ...replay.graph import Kind
 from ..report.stretches import TICKS, fitted
-from ..terminal import clean
+from ..screen import clean
 from . import names
 from .pairs import Pairs
 from .sides import Side

@@ -12,7 +12,7 @@ from ...replay.policy import ReplayJob
 from ...replay.scenarios import Chosen
 from .. import units
 from ..replay_screen import policy_words
-from ..terminal import clean
+from ..screen import clean
 from . import chosen, drawing, moved, names, pairs, sides
 
 

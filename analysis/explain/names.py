@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from ...replay.graph import Kind, TaskGraph
+from ..names import shorter
 from ..report.stretches import signature
-from ..terminal import clean, shorter
+from ..screen import clean
 
 LONGEST = 160
 """Characters of a name that are kept."""

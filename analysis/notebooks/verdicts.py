@@ -10,7 +10,7 @@ import polars as pl
 
 from .. import units
 from ..diff import LEAST_NS
-from ..terminal import mostly_paired, straggler_sentence
+from ..sentences import mostly_paired, straggler_sentence
 from . import words
 from .session import Said, Sides
 

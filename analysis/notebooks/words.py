@@ -12,7 +12,7 @@ import polars as pl
 from .. import doors, units
 from ..names import apart
 from ..screen import clean
-from ..terminal import straggler_sentence
+from ..sentences import straggler_sentence
 from .session import Said, plain
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..terminal import clean
+from ..screen import clean
 from . import (
     bandwidth,
     breakdown,

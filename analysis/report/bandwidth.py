@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import units
+from ..names import shorter
 from ..query import frame
-from ..terminal import clean, shorter
+from ..screen import clean
 from . import curves
 from .parts import Panel, absent, chart, note, section, table
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from .. import frames
-from ..terminal import clean
+from ..screen import clean
 from .parts import Bars, Panel, absent, legend, note, section, table
 
 

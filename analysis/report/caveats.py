@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import units
-from ..terminal import began_sentence, clocks_sentence
+from ..sentences import began_sentence, clocks_sentence
 from .parts import Panel, items, note, section, table
 
 MOST_PROBLEMS = 12

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from .. import units
+from ..names import shorter
 from ..query import frame
-from ..terminal import shorter
 from .parts import EVERYONE, Panel, absent, note, section, table
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import polars as pl
 
 from .. import units
 from ..query import frame
-from ..terminal import clean
+from ..screen import clean
 from .parts import note, table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from ..query import frame
-from ..terminal import clean
+from ..screen import clean
 from .matrix import packed
 from .parts import Bars, Panel, absent, chart, items, note, section, table
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from .. import fix_first, frames, hang_screen, units
-from ..terminal import straggler_sentence, unseen_sentence
+from ..sentences import straggler_sentence, unseen_sentence
 from ..tracking import ROWS
 from .parts import note, table, text
 

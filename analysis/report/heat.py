@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ..terminal import clean
+from ..screen import clean
 from .matrix import UNKNOWN, unit_of
 from .parts import EVERYONE, Bars, Panel, absent, chart, legend, note, section
 from .parts import table as table_of

@@ -8,7 +8,7 @@ import polars as pl
 
 from .. import units
 from ..query import frame
-from ..terminal import clean
+from ..screen import clean
 from .matrix import packed
 from .parts import Panel, absent, chart, items, note, section, table
 

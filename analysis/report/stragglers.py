@@ -9,7 +9,7 @@ import polars as pl
 
 from .. import units
 from ..query import frame
-from ..terminal import pipeline_sentence
+from ..sentences import pipeline_sentence
 from .parts import Bars, Panel, absent, items, note, section, table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import units
-from ..terminal import clean
+from ..screen import clean
 from . import heat, stretches
 from .parts import Panel, absent, chart, items, legend, note, section
 
