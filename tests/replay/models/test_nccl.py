@@ -215,6 +215,72 @@ def test_trees_sag_at_medium_sizes():
         assert took == pytest.approx(64_400 + wire)
 
 
+SAGS = {
+    "LL": "1 1 1 1 .9 .8 .7 .7 .7 .7 .6 .5 .4 .4 .5 .6 .7 .8 .9 1 1 1 1 1",
+    "LL128": "1 1 1 1 1 .9 .8 .8 .8 .7 .6 .6 .6 .6 .6 .6 .8 .9 .9 .9 .9 1 1 1",
+    "Simple": ".9 .9 .9 .9 .9 .9 .9 .8 .7 .6 .6 .5 .5 .5 .5 .6 .7 .8 .7 .7 .8 .9 .9 .9",
+}
+"""By floor(lg(bytes / 64)): 64 B to 512 MiB (tuning.cc of 2.30; versions before have one less)."""
+
+
+@pytest.mark.parametrize("proto", SAGS)
+def test_the_whole_row_of_what_trees_lose(proto):
+    comm = machines.comm("a100", 8)
+    at = A["tree"], nccl.PROTOCOLS.index(proto)
+    table = nccl.tuning(comm, "all_reduce")
+    factor = np.array([float(x) for x in SAGS[proto].split()])
+    sizes = 64.0 * 2 ** np.arange(len(factor) + 1)
+    took = nccl.times_ns(comm, "all_reduce", sizes)[at]
+    wire = sizes / (table.bandwidth_gbps[at] * np.append(factor, 1.0))
+    np.testing.assert_allclose(took, 1e3 * table.latency_us[at] + wire)
+
+
+@pytest.mark.parametrize(
+    ("machine", "tree", "ring_ll128", "ll_max"),
+    [
+        # GB/s: a channel of a tree on 1, 2 and 4 nodes, of a ring by LL128, LL in all on one node.
+        ("a100", (24.0, 23.6, 17.8), 20.0, 87.7),
+        ("h100", (38.7, 41.4, 36.0), 36.7, 141.0),
+        ("b200", (70.0, 42.8, 24.0), 40.0, 282.0),
+    ],
+)
+def test_caps_of_a_generation(machine, tree, ring_ll128, ll_max):
+    # Four channels that carry more than any cap: trees move half of what their bus does, rings
+    # n / steps of it. LL of one node has a cap for all channels together: eight reach it.
+    for nodes, cap in zip((1, 2, 4), tree, strict=True):
+        n = 8 * nodes
+        comm = machines.comm(machine, n, nodes, channels=4, channel_gbps=1000.0)
+        table = nccl.tuning(comm, "all_reduce").bandwidth_gbps
+        assert table[A["tree"], nccl.SIMPLE] == pytest.approx(4 * cap / 2)
+        assert table[A["ring"], 1] == pytest.approx(4 * ring_ll128 * n / (2 * (n - 1)))
+    one = nccl.tuning(machines.comm(machine, 8, channels=8, channel_gbps=1000.0), "all_reduce")
+    assert one.bandwidth_gbps[A["ring"], nccl.LL] == pytest.approx(ll_max * 8 / 14)
+
+
+def test_what_protocols_and_switches_reach_of_a_bus():
+    # 2 channels of 10 GB/s, under every cap: a tree .92 of it, LL a 3.8th, LL128 7/9 on one node
+    # and 120/128 on two; a ring LL half, LL128 .92; halved by a tree, times n/steps by a ring.
+    for nodes, ll128 in ((1, 7 / 9), (2, 120 / 128)):
+        n = 8 * nodes
+        comm = machines.comm("a100", n, nodes, channels=2, channel_gbps=10.0)
+        table = nccl.tuning(comm, "all_reduce").bandwidth_gbps
+        bus = np.array([0.92 / 3.8, 0.92 * ll128, 0.92]) * 20
+        assert table[A["tree"]] == pytest.approx(bus / 2)
+        assert table[A["ring"]] == pytest.approx(np.array([0.5, 0.92, 1]) * 20 * n / (2 * (n - 1)))
+
+
+@pytest.mark.parametrize(("machine", "reduced", "gathered"), [("h100", 272.0, 208.25),
+                                                              ("b200", 411.43, 362.6)])  # fmt: skip
+def test_what_the_switch_reaches(machine, reduced, gathered):
+    # 8 channels of 40 (H100) and 80 GB/s (B200: 721.8 / 9 allows it): .85 and .74 are reached and
+    # one of eight is lost. Reduced: twice that, at most the 90 that a B200's channel goes out with,
+    # times 8/14; gathered: 7/8 of it.
+    comm = machines.comm(machine, 8)
+    at = A["nvls"], nccl.SIMPLE
+    assert nccl.tuning(comm, "all_reduce").bandwidth_gbps[at] == pytest.approx(reduced, abs=0.01)
+    assert nccl.tuning(comm, "all_gather").bandwidth_gbps[at] == pytest.approx(gathered, abs=0.01)
+
+
 def test_rings_over_nodes_reach_a_plateau():
     # 16 channels x 16 ranks x 64 B: from 16 KiB on the latency of 131.6 us counts 1.4 times.
     comm = machines.comm("a100", 16, 2)
@@ -223,6 +289,17 @@ def test_rings_over_nodes_reach_a_plateau():
     wire = 16384 / nccl.tuning(comm, "all_reduce").bandwidth_gbps[A["ring"], nccl.SIMPLE]
     assert ring[0] == pytest.approx(131_600 + wire, rel=1e-4)
     assert ring[1] == pytest.approx(1.4 * 131_600 + wire)
+
+
+def test_before_ampere_the_plateau_is_higher():
+    # 2 x 8 V100: 8.4 + 28 * 3.4 + 2 * 14 again; 1.9 times from 64 B a channel and rank on.
+    comm = machines.comm("v100", 16, 2)
+    at = A["ring"], nccl.SIMPLE
+    size = 64 * 16 * comm.channels
+    few, many = nccl.times_ns(comm, "all_reduce", [size - 1, size])[at]
+    wire = size / nccl.tuning(comm, "all_reduce").bandwidth_gbps[at]
+    assert few == pytest.approx(131_600 + wire, rel=1e-4)
+    assert many == pytest.approx(1.9 * 131_600 + wire)
 
 
 def test_operations_launched_together_share_latency_but_in_rings():
