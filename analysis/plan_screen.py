@@ -34,8 +34,7 @@ def show(out: Console, result: Mapping[str, Any], limit: int) -> None:
     if refused:
         out.print()
         out.print(f"Do not fit: {units.counted(len(refused), 'split')}", style="bold")
-        for p in refused[:limit]:
-            out.print(f"  {p['split']:<22} {clean(p['why_not'])}", soft_wrap=True)
+        show_terms(out, [(p["split"], p["why_not"]) for p in refused[:limit]], style="")
         if len(refused) > limit:
             out.print(f"  … {len(refused) - limit} more (--limit)", style="dim")
     out.print()
