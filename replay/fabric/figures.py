@@ -121,12 +121,7 @@ def all_to_all(links: LinkGraph) -> Bound:
         return Bound(np.inf, "none")
     if f.package is not None and f.package.dies == f.gpus:
         return _package_all_to_all(f)
-    out, into = np.zeros(links.n), np.zeros(links.n)
-    everyone = np.arange(f.gpus)
-    for gpu in range(f.gpus_per_host):
-        out += np.bincount(route(links, gpu, everyone).links, minlength=links.n)
-        others = everyone[f.gpus_per_host :]
-        into += np.bincount(route(links, others, gpu).links, minlength=links.n)
+    out, into, capacity = _loads(links)
     net = f.network
     shared = {"leaf_down": 0, "core_down": 0}
     if net is not None:
@@ -138,9 +133,64 @@ def all_to_all(links: LinkGraph) -> Bound:
         load = out[own] * shared[key] if key in shared else out[own] + into[own]
         busy = load > 0
         if busy.any():
-            rate = links.link_capacity_bytes_per_s[own][busy] / load[busy]
+            rate = capacity[own][busy] / load[busy]
             bounds.append(Bound(float(rate.min()) * (f.gpus - 1), key))
     return min(bounds)
+
+
+def _loads(links: LinkGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Routes from and to the first host over each link, float64 [L], and the links' capacity.
+
+    Units of hosts (`_unit`) but the first are alike to the first host: only the second is walked,
+    counted as often as there are others, and each of its links is as narrow as the narrowest of
+    those in its place in them.
+    """
+    f, g = links.fabric, links.fabric.gpus_per_host
+    unit = _unit(links)
+    capacity = links.link_capacity_bytes_per_s
+    if not unit:
+        return (*_routed(links, np.arange(f.gpus)), capacity)
+    capacity, second = capacity.copy(), np.zeros(links.n, bool)
+    of_unit = {"gpu": unit * g, "host": unit, "domain": unit * g // f.domain_gpus, "pod": 1}
+    if f.network is not None:
+        of_unit["segment"] = max(unit // f.network.hosts_per_leaf, 1)
+    for block in links.blocks.values():
+        rows = of_unit.get(block.axes[0], 0)
+        if not rows:
+            continue
+        each = rows * (block.size // block.shape[0])
+        here = slice(block.first + each, block.first + 2 * each)
+        others = capacity[block.first + each : block.last]
+        whole = np.full(-(-len(others) // each) * each, np.inf)
+        whole[: len(others)] = others
+        capacity[here] = whole.reshape(-1, each).min(axis=0)
+        second[here] = True
+    near = _routed(links, np.arange(unit * g))
+    far = _routed(links, np.arange(unit * g, 2 * unit * g))
+    times = np.where(second, 1.0, (f.hosts - unit) / unit)
+    return near[0] + times * far[0], near[1] + times * far[1], capacity
+
+
+def _unit(links: LinkGraph) -> int:
+    """Hosts of a pod, or of a segment where there is one pod; 0: everybody is to be walked."""
+    f, net = links.fabric, links.fabric.network
+    if net is None or f.package is not None or links.ecmp != "spray":
+        return 0
+    unit = net.hosts_per_pod if f.pods > 1 else net.hosts_per_leaf
+    nested = f.domain_gpus <= f.gpus_per_host or unit * f.gpus_per_host % f.domain_gpus == 0
+    return unit if nested and f.hosts > 2 * unit else 0
+
+
+def _routed(links: LinkGraph, others: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many routes from the first host to others cross each link, and from them to it."""
+    first = np.arange(links.fabric.gpus_per_host)
+    back = others[others >= len(first)]
+    out = np.concatenate([route(links, gpu, others).links for gpu in first])
+    into = np.concatenate([route(links, back, gpu).links for gpu in first])
+    return (
+        np.bincount(out, minlength=links.n).astype(np.float64),
+        np.bincount(into, minlength=links.n).astype(np.float64),
+    )
 
 
 def _package_all_to_all(f: Fabric) -> Bound:

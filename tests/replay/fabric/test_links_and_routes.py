@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.ingest.errors import UsageError
 from retime.replay.fabric import (
+    Background,
     BadFabric,
     Fabric,
     LinkClass,
@@ -234,6 +235,37 @@ def test_all_to_all_bound_is_that_of_every_pair_routed(name, gpus):
     fabric = preset(name, gpus)
     found = figures.all_to_all(graph(fabric, ecmp="spray"))
     assert found.bytes_per_s == pytest.approx(busiest(fabric), rel=1e-9)
+
+
+@pytest.mark.parametrize("slow", ["", "nic_tx host 9 rail 1", "leaf_down segment 4 rail 0"])
+@pytest.mark.parametrize("pod_hosts", [0, 4])
+@pytest.mark.parametrize("wiring", ["rail", "tor"])
+@pytest.mark.parametrize("domain", [2, 8])
+def test_all_to_all_bound_of_alike_pods_is_that_of_every_pair_routed(
+    domain, wiring, pod_hosts, slow
+):
+    # 12 hosts of 2 GPUs, 2 a segment: six segments, or three pods of two; 4 GPUs a pod's domain.
+    if wiring == "tor":
+        slow = slow.removesuffix(" rail 0")
+    fabric = Fabric(
+        "pods", 12, 2, scale_up=ScaleUp(LinkClass("nvlink", 400e9), domain),
+        pcie=Pcie(LinkClass("pcie", 60e9)), nic=Nic(LinkClass("nic", 50e9), 2, (0, 1), (0, 0)),
+        network=Network(wiring, 2, 4, 2.0, hosts_per_pod=pod_hosts, core_oversubscription=3.0),
+        background=(Background(slow, 0.9),) if slow else (),
+    )  # fmt: skip
+    links = graph(fabric)
+    found = figures.all_to_all(links)
+    whole = every_route_of_the_first_host(links)
+    assert found.bytes_per_s == pytest.approx(whole, rel=1e-9)
+    if not slow:
+        assert found.bytes_per_s == pytest.approx(busiest(fabric), rel=1e-9)
+
+
+def every_route_of_the_first_host(links):
+    """The bound with nobody taken for alike."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "_unit", lambda links: 0)
+        return figures.all_to_all(links).bytes_per_s
 
 
 @pytest.mark.parametrize("shape", ["mesh", "tree", "full"])
