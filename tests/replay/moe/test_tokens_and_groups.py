@@ -34,6 +34,17 @@ def test_distinct_groups_of_256_experts_top_8(g, mean):
     assert groups.distinct_groups(g, 256, 8) == pytest.approx(mean, abs=5e-4)
 
 
+def test_copies_that_cross_hosts_are_all_but_a_gth():
+    # Of the distinct groups one in G is the token's own: E (1 - 1/G) copies cross, counted on
+    # random tokens. E_8 of 256 experts and 8 choices is 5.2947.
+    assert groups.distinct_groups(8, 256, 8) == pytest.approx(5.2947, abs=5e-5)
+    rng = np.random.default_rng(0)
+    choices = rng.random((20_000, 256)).argpartition(8, axis=1)[:, :8]
+    host_of, source = np.arange(256) // 64, rng.integers(0, 4, len(choices))
+    crossed = placing.copies(choices, host_of, source).mean()
+    assert crossed == pytest.approx(groups.distinct_groups(4, 256, 8) * 3 / 4, rel=5e-3)
+
+
 @pytest.mark.parametrize("g", [2, 4, 8])
 def test_equal_shares_are_the_hypergeometric(g):
     group = np.arange(64) // (64 // g)

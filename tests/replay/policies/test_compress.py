@@ -33,6 +33,14 @@ def test_break_even():
     assert both == pytest.approx(1e9 * 1e9 / 50e9, rel=1e-9)
 
 
+def test_pipelined_it_takes_the_longest_of_the_three():
+    # S = 1 GB, n = 8: encode 0.3125 ms, send 7/8 x 0.669 / 50 = 11.7, decode 2.1875.
+    parts = (1e9 / 8 / 400, 7 / 8 * 0.669e9 / 50, 7 / 8 * 1e9 / 400)
+    together = compression.all_gather_ns(8, 1e9, 0.669, 50e9, 400e9, 400e9, pipelined=True)
+    assert together == pytest.approx(max(parts))
+    assert compression.all_gather_ns(8, 1e9, 0.669, 50e9, 400e9, 400e9) == pytest.approx(sum(parts))
+
+
 @pytest.mark.parametrize(("bits", "ratio"), [(2.6, 0.6625), (2.7, 0.669)])
 def test_published_entropies(bits, ratio):
     """DFloat11 (arXiv 2504.11651) and DietGPU's README."""
@@ -98,6 +106,19 @@ def test_on_nvlink_it_loses_and_says_so(rings):
     assert rings.took_us(after, 1 << 30, job) > rings.took_us(job, 1 << 30)
     # (1 - r) / (1/Cd + 1/(7 Ce)) = 0.331 x 350 GB/s.
     assert any("compression loses" in w and "below 116 GB/s" in w for w in after.warnings)
+
+
+def test_a_reduce_scatter_codes_every_hop(rings):
+    # n - 1 = 7 hops of a shard of 128 MiB, each encoded, sent and decoded: at 50 GB/s
+    # 7 (1/400 + 0.669/50 + 1/400) of it for 7/50: 0.919 times, where a gather takes 0.812.
+    took = {}
+    for op in ("reduce_scatter", "all_gather"):
+        rings.tables.rows.clear()
+        job = rings.job(op=op, sizes=(1 << 30,), alpha_ns=0.0, bandwidth=50e9)
+        after = rings.under(job, f"compress:op={op},ratio=0.669")
+        took[op] = rings.took_us(after, 1 << 30, job) / rings.took_us(job, 1 << 30)
+    assert took["reduce_scatter"] == pytest.approx(0.669 + 50 * 2 / 400, abs=2e-3)
+    assert took["all_gather"] == pytest.approx(1 / 1.232, abs=2e-3)
 
 
 def test_small_ones_stay_plain(rings):
