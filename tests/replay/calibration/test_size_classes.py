@@ -120,6 +120,15 @@ def test_standard_errors_are_as_wide_as_fits_differ():
     assert np.median(said) == pytest.approx(apart.std(), rel=0.35)
 
 
+def test_errors_of_few_are_as_wide_as_students_t():
+    size = np.array([1e4, 1e6, 1e8, 1e9])
+    fits = [hockney.fit(noisy(size, ring(size, *SIMPLE), s, 0.1), "ring") for s in range(300)]
+    apart = np.array([f.alpha_ns - SIMPLE[0] for f in fits])
+    said = np.array([f.alpha_error_ns for f in fits])
+    # Two degrees of freedom: a normal's two errors would hold 82 %.
+    assert (np.abs(apart) < 2 * said).mean() > 0.85
+
+
 def test_large_ones_alone_do_not_make_alpha_sure():
     # 14 messages of 5 us are 0.3 % of what 4 GiB take, and the noise is 1 %.
     size = np.tile(2.0 ** np.arange(32, 37), 10)
