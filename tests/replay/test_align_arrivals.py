@@ -173,6 +173,18 @@ def test_to_ideal_gives_everybody_the_mean_and_the_median():
     assert step_ns(POLICY.apply(job, to="ideal", factor=1.0)) == step_ns(job) == 69
 
 
+def test_ideal_transfers_take_their_median_and_work_its_mean():
+    # Three all-reduces of 10, 20 and 90 us, each after work of 30, 0 and 60: 20 and 30 each.
+    job = meetings(*((0, t * US, {0: (0, w * US), 1: (0, w * US)})
+                     for t, w in ((10, 30), (20, 0), (90, 60))))  # fmt: skip
+    assert step_ns(job) == 210 * US
+    ideal = POLICY.apply(job, to="ideal")
+    moved = ideal.graph.kind == Kind.TRANSFER
+    assert set(ideal.graph.dur_ns[moved].tolist()) == {20 * US}
+    assert set(ideal.graph.dur_ns[ideal.graph.kind == Kind.COMPUTE].tolist()) == {30 * US}
+    assert step_ns(ideal) == 150 * US
+
+
 rounds = st.lists(
     st.tuples(
         st.integers(0, 2),
