@@ -35,6 +35,26 @@ def test_a_shared_buffer_on_dispatch(rings, readers, took_us, gain):
     assert any(f"gains {gain:.2f} times on dispatch" in a for a in after.assumptions)
 
 
+def test_what_is_combined_gains_nothing_by_a_shared_buffer(rings):
+    # Of dispatch k ranks read the same bytes; what comes back are k partial sums, each another.
+    size = 80 << 20
+    job = rings.job(op="all_to_all", algo="pairwise", hosts=1, sizes=(8 << 20, size))
+    whole = "host-staged:recorded=copies,medium=shared,chunk=0,dram=1e15"
+    dispatch, combine = (
+        rings.took_us(rings.under(job, f"{whole},readers={k}"), size) for k in (8, 1)
+    )
+    assert combine == rings.took_us(job, size)
+    assert combine / dispatch == pytest.approx(1.78, abs=5e-3)
+
+
+def test_both_directions_at_once_are_slower():
+    # A100, PCIe 4: 24.8 GB/s each way alone, together 24 down and 11 up (NVIDIA forum 352186). One
+    # share for both: 0.44 of 24.8 is what the slower of them keeps, and that one counts.
+    both = staging.Bytes(np.array(256e6), np.array(256e6))
+    host = PCIE._replace(pcie=24.8e9, duplex=0.44, chunk_bytes=1.0)
+    assert staging.time_ns(both, host, 1) == pytest.approx(max(256e6 / 24, 256e6 / 11), rel=0.01)
+
+
 def test_memory_and_sockets_bound_it():
     of = staging.moved("all_gather", 8, 8e9)
     slow = PCIE._replace(dram=10e9, chunk_bytes=1.0)

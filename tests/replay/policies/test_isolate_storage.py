@@ -240,6 +240,63 @@ def test_what_prefetching_does_not_hide_stalls(tables):
     assert saved("read=9MB,depth=2") == 2 * 3 * MS
 
 
+def late_batch(tables):
+    """Steps of 400 ms of compute and an all-reduce of 40 beside storage; in the third a batch comes
+    500 ms late: reads of 100, 100, 900 and 100 ms one step ahead."""
+    at = 0.0
+    for step, wait in enumerate((0.0, 0.0, 500e3, 0.0)):
+        end = at + wait + 440e3
+        for rank in (0, 1):
+            if wait:
+                tables.host(rank, "enumerate(DataLoader)#x", at, at + wait, kind="annotation",
+                            step=step)  # fmt: skip
+            tables.call(rank, "cudaLaunchKernel", at + wait, at + wait + 5, correlation=step * 10)
+            tables.kernel(rank, "work", at + wait + 5, at + wait + 400e3, step=step,
+                          correlation=step * 10)  # fmt: skip
+            tables.part(rank, "all_reduce", at + wait + 400e3, end, instance=step, stream=7,
+                        step=step, in_bytes=1 << 20, out_bytes=1 << 20)  # fmt: skip
+            tables.call(rank, "cudaDeviceSynchronize", at + wait + 10, end)
+            tables.step(rank, step, at, end)
+        at = end
+    frames = tables.frames()
+    built = kineto.build(frames, "late")
+    ranks = frames["ranks"].with_columns(host=pl.lit("h").cast(frames["ranks"].schema["host"]))
+    columns = {"host": ["h"], "rank": [0], "start_ns": [0], "end_ns": [round(at * 1e3)],
+               "bytes": [1], "traffic_class": ["storage"]}  # fmt: skip
+    given_ = {"events": frames["events"],
+              "transfers": pl.from_arrow(TABLES["transfers"].batch(columns))}  # fmt: skip
+
+    def table(name):
+        return given_.get(name, pl.from_arrow(TABLES[name].schema.empty_table()))
+
+    return run.baseline(replace(built, facts={**built.facts, "ranks": ranks, "tables": table})).job
+
+
+def test_stalls_and_contention_are_removed_separately(tables):
+    """Eight flows of storage beside eight of collectives: 20 ms that took 40.
+
+    Isolated 20 ms, and the stall of 500 ms stays; staged on drives that read a batch in 50 ms both
+    are gone: 4 x 420 ms are left of 2,260.
+    """
+    before = late_batch(tables)
+    assert transfers(before) == [40 * MS]
+
+    def ends_ms(of):
+        return int(engine.replay(of.graph)[1].max()) / MS
+
+    assert ends_ms(before) == pytest.approx(2_260, abs=0.1)
+    isolated = under(before, "isolate-storage:flows=8+8")
+    assert transfers(isolated) == [20 * MS]
+    assert ends_ms(isolated) == pytest.approx(2_260 - 4 * 20, abs=0.1)
+    assert any("500 ms for the slowest: such stalls stay" in a for a in isolated.assumptions)
+    spec = "isolate-storage:what=stage,bandwidth=5GB/s,read=250MB,depth=1"
+    # The reads from afar took 900 ms; of the drives 50, which a step's compute hides.
+    assert ends_ms(under(before, f"{spec},flows=8+8")) == pytest.approx(4 * 420, abs=0.1)
+    stalls = under(before, f"{spec},factor=1")
+    assert transfers(stalls) == [40 * MS]
+    assert ends_ms(stalls) == pytest.approx(2_260 - 500, abs=0.1)
+
+
 def test_isolating_says_which_stalls_stay(tables):
     before = job(tables, traffic=BESIDE, slow=(2,), loads=((2, 0), (2, 1), (4, 0)))
     after = under(before, "isolate-storage")

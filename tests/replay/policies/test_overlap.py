@@ -75,6 +75,33 @@ def test_a_chain_in_chunks(tables):
         assert found["step_ns"] == pytest.approx(took * 1e6, rel=2e-3)
 
 
+@pytest.mark.parametrize(
+    ("compute_ms", "size", "took_ms"),
+    [
+        # 4 ms computed, 6 ms sent: 2, then 2 x 3.1 one after the other.
+        (4, 600, (4 + 6) / 2 + 6 / 2 + 2 * 0.1),
+        # 6 ms computed, 4 ms sent: the first of them is hidden with its message, so one of them is
+        # paid: K a is what the formula has at most, and exact where sending is the longer one.
+        (6, 400, (6 + 4) / 2 + 6 / 2 + 1 * 0.1),
+    ],
+)
+def test_a_chain_in_two_chunks_pays_its_messages(tables, compute_ms, size, took_ms):
+    """(x + y)/K + (K-1)/K max(x, y) + K a (deduced), by a job whose fit finds a = 50 us twice."""
+    for rank in range(2):
+        # Told by two sizes: 2 x 50 us and 100 GB/s.
+        tables.part(rank, "all_reduce", 0, 110, instance=1, step=0, in_bytes=1_000_000,
+                    out_bytes=1_000_000)  # fmt: skip
+        for k in range(12):
+            begin = 110 + k * compute_ms * MS / 12
+            tables.kernel(rank, f"gemm{k}", begin, begin + compute_ms * MS / 12, step=0)
+        ready = 110 + compute_ms * MS
+        tables.part(rank, "all_reduce", ready, ready + 100 + size * 10, instance=2, step=0,
+                    in_bytes=size * 1_000_000, out_bytes=size * 1_000_000)  # fmt: skip
+    job = built(tables, ready + 100 + size * 10)
+    spec = f"overlap:backward=1,slowdown=1,until=step,chunk={size // 2}MB"
+    assert estimate(job, spec)["step_ns"] == pytest.approx(took_ms * 1e6 + 110e3, rel=5e-3)
+
+
 def test_buckets_move_the_same_bytes_in_the_same_time(tables):
     job = one_bucket(tables)
     code = int(job.graph.collective.max())
