@@ -86,7 +86,8 @@ def test_the_others_wait_for_the_sleep(jobs: retime.Warehouse):
     for rank in range(4):
         wait_ns = median(waits.filter(pl.col("rank") == rank)["wait_ns"].to_list())
         expected = 0 if rank == LATE_RANK else LATE_NS
-        assert wait_ns == pytest.approx(expected, abs=2_000_000), f"rank {rank}"
+        # Other tests run beside this job of four ranks: a sleep may end some ms late.
+        assert wait_ns == pytest.approx(expected, abs=LATE_NS / 5), f"rank {rank}"
 
 
 def test_wait_plus_transfer_is_the_duration(jobs: retime.Warehouse):
