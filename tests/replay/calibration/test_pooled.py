@@ -10,6 +10,7 @@ import pytest
 from retime.replay import models
 from retime.replay.calibration import calibrate, fits, levels
 from retime.replay.fabric import named
+from retime.replay.retiming import recost
 from retime.replay.traced import build
 
 INSIDE = (2_000.0, 300e9)
@@ -200,3 +201,23 @@ def test_collectives_of_some_ranks_only_say_so(tables):
     (row,) = calibrate.table(build.build(tables.frames(), "seven of eight"))
     assert row["alpha_ns"] is None
     assert row["caveat"].startswith("seen on 7 of 8 ranks")
+
+
+def test_policies_price_each_size_by_its_class(tables):
+    # LL at 1 us and 40 GB/s, Simple at 5 us and 300 GB/s: see test_size_classes.
+    ll, simple = (1_000.0, 40e9), (5_000.0, 300e9)
+    sizes = [2**k for k in range(12, 28)] * 2
+    calls = []
+    for size in sizes:
+        took = [models.time_ns("all_reduce", "ring", 8, size, *p) for p in (ll, simple)]
+        calls.append(("world", range(8), "all_reduce", size, (ll, simple)[int(np.argmin(took))]))
+    job = job_of(tables, calls)
+    found = calibrate.link(job, "world", "all_reduce")
+    assert len(found.classes) == 2
+    rows = calibrate.instances(job.graph)
+    ratio = recost.by_form(job, rows, "ring", "double-tree", recost.Given()).ratio
+    for size, got in zip(rows["bytes"], ratio, strict=True):
+        truth = ll if size <= found.classes[0].up_to_bytes else simple
+        new, old = (models.time_ns("all_reduce", a, 8, size, *truth)
+                    for a in ("double-tree", "ring"))  # fmt: skip
+        assert got == pytest.approx(float(new / old), rel=0.02)
