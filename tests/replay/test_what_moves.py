@@ -93,5 +93,20 @@ def test_fewer_bytes_by_a_free_codec_never_lengthen_a_step(job, ratio):
     assert step <= round(float(base.measured_ns.mean())) + 1
 
 
+@QUIET
+@given(job=jobs(), load=st.sampled_from([0.0, 0.1, 0.5, 0.95]), other=st.integers(1, 3))
+def test_no_pattern_round_a_loaded_link_is_worse_than_the_one_that_ran(job, load, other):
+    spec = ("congestion-aware", {"between": (f"0-{other}",), "load": load})
+    _, graph, base = after(job, spec)
+    assert (graph.dur_ns <= base.job.graph.dur_ns).all()
+
+
+@QUIET
+@given(job=jobs(), gamma=st.sampled_from([0.0, 0.02, 0.5]))
+def test_a_selection_is_never_slower_than_native(job, gamma):
+    _, graph, base = after(job, ("select", {"gamma": gamma}))
+    assert (graph.dur_ns <= base.job.graph.dur_ns).all()
+
+
 def test_policies_that_change_bytes_are_known():
     assert set(policies.REGISTRY) >= CHANGE

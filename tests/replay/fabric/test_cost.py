@@ -124,6 +124,33 @@ def test_large_uneven_exchanges_merge_ends_and_err_little(monkeypatch):
     assert exact <= merged <= exact * (1 + 2 * cost.RESOLUTION)
 
 
+def test_a_message_takes_its_hops_and_its_bytes_over_the_slowest():
+    # NIC, leaf to spine: 1.3 + 0.9 us, and 100 MB at what the slowest hop reaches, 48.5 GB/s.
+    fabric = named.preset("h100", 1024)
+    far = cost.collective_time_ns(fabric, "send", "direct", [0, 256], 1e8)
+    assert far == pytest.approx(1300 + 900 + 1e8 / 48.5)
+    # ASTRA-sim's validated HGX-H100: 400 GB/s and 936.25 ns a hop.
+    hgx = switch(8, 400e9, 936.25)
+    assert cost.collective_time_ns(hgx, "send", "direct", [0, 1], 4e8) == pytest.approx(
+        1_000_936.25
+    )
+
+
+def test_uplinks_shared_by_a_leaf():
+    # Hosts of one GPU, two a leaf, oversubscribed 4:1: both send out of it over half a NIC's worth.
+    def ms(oversubscription):
+        fabric = Fabric(
+            "leaf", 4, 1, nic=Nic(LinkClass("nic", 50e9), 1, (0,), (0,)),
+            network=Network("tor", 2, 1, oversubscription),
+        )  # fmt: skip
+        two = [cost.Collective("send", "direct", [a, a + 2], 1e9) for a in (0, 1)]
+        return cost.concurrent_times(fabric, two) / 1e6
+
+    # down / o: 2 x 50 / 4 = 25 GB/s for the two of them; 1:1 leaves each its NIC.
+    assert ms(4.0) == pytest.approx([80.0, 80.0])
+    assert ms(1.0) == pytest.approx([20.0, 20.0])
+
+
 def test_message_rate_is_a_floor():
     # 1000 messages of 1 KB over a NIC that starts 1e6 a second: 1 ms, not 20 us.
     nic = LinkClass("nic", 50e9, messages_per_s=1e6)

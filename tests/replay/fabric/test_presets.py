@@ -96,6 +96,29 @@ def test_bandwidths_that_are_reached(name, nvlink, nic):
     assert fabric.nic.link.usable_bytes_per_s == pytest.approx(known.nic_bytes_per_s, 2e-4)
 
 
+@pytest.mark.parametrize(
+    ("name", "pcie", "socket"),
+    [
+        # PCIe 4 and 5 x16 at 0.8: aiconfigurator, SimAI. Sockets: NCCL's topo.h, AMD 16, ERP 40.
+        ("a100", 25.6e9, 16e9),
+        ("h100", 51.2e9, 40e9),
+        ("b200", 51.2e9, 40e9),
+        ("pcie-consumer", 25.6e9, 16e9),
+    ],
+)
+def test_pcie_and_what_joins_sockets(name, pcie, socket):
+    found = preset(name).pcie
+    assert found is not None
+    assert found.link.usable_bytes_per_s == pytest.approx(pcie)
+    assert found.socket.usable_bytes_per_s == pytest.approx(socket)
+
+
+def test_nics_of_the_next_generation():
+    # ConnectX-8: 97 of 100 GB/s (aiconfigurator); ConnectX-6 23.5 of 25 (SimAI).
+    assert machines.named("NVIDIA B300").nic_bytes_per_s == 97e9
+    assert machines.named("NVIDIA A100-SXM4-80GB").nic_bytes_per_s == 23.5e9
+
+
 def test_hgx_hosts_have_eight_rails():
     for name in ("h100", "h800", "h20", "b200", "roce-rail", "hpn"):
         fabric = preset(name, 64)

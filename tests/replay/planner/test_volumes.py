@@ -33,6 +33,18 @@ def test_pipeline_boundary():
     assert volumes.pp_boundary_bytes(64 * MiB, tp=8, scatter=True) == 8 * MiB
 
 
+def test_schedules_that_pass_stages_more_often_send_more():
+    # Interleaved with v chunks v times the sends (arXiv 2104.04473); V schedules twice
+    # (zero-bubble's README).
+    m = model.named("gpt3-175b")
+    plain = Split(pp=4, batch=32)
+    sent = volumes.of(m, plain).pp
+    assert volumes.of(m, plain._replace(schedule="interleaved", chunks=3)).pp == 3 * sent
+    for schedule in ("zbv", "v-half", "v-min"):
+        assert volumes.of(m, plain._replace(schedule=schedule)).pp == 2 * sent
+    assert volumes.of(m, plain._replace(schedule="zb-h1")).pp == sent
+
+
 def test_experts():
     # Four all-to-alls of tokens top_k h e (n-1)/n.
     assert volumes.ep_layer_bytes(8, 4096, 8, 2 * 7168) == 4 * 4096 * 8 * 2 * 7168 * 7 / 8
