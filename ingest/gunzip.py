@@ -12,6 +12,7 @@ from .errors import UnusableInput
 GZIP = b"\x1f\x8b"
 BLOCK = 1 << 20
 OUT_BYTES = 4 << 20
+STEP = 1 << 16
 
 MAX_MEMBER_BYTES = 1 << 40
 """A stream that inflates beyond this is refused (1 TiB: no single rank's trace is near it)."""
@@ -138,27 +139,34 @@ class Gunzip(io.RawIOBase):
 
 
 def _before_damage(reopen: Callable[[], BinaryIO], skip: int) -> bytes:
-    """The bytes from `skip` on of a damaged gzip stream, up to the damage, one at a time."""
+    """The bytes from `skip` on of a damaged gzip stream, up to the damage.
+
+    In steps that halve where one meets the damage: what zlib had made of it before is lost.
+    """
     out: list[bytes] = []
-    done, size = 0, 0
+    done, size, step = 0, 0, STEP
     with reopen() as raw:
         inflater = zlib.decompressobj(wbits=31)
         kept = b""
         while size < 2 * OUT_BYTES:
-            kept = kept or raw.read(BLOCK if done < skip else 512)
+            kept = kept or raw.read(BLOCK)
+            if not kept:
+                break
             near = done >= skip
-            feed, kept = (kept[:512], kept[512:]) if near else (kept, b"")
-            if not feed:
-                break
+            feed = kept[:step] if near else kept
+            before = inflater.copy() if near else inflater
             try:
-                part = inflater.decompress(feed, 1 if near else min(OUT_BYTES, skip - done))
+                part = inflater.decompress(feed, step if near else min(OUT_BYTES, skip - done))
             except zlib.error:
-                break
+                if not near or step == 1:
+                    break
+                inflater, step = before, step // 2
+                continue
             done += len(part)
             if near:
                 out.append(part)
                 size += len(part)
-            kept = (inflater.unused_data or inflater.unconsumed_tail) + kept
+            kept = (inflater.unused_data or inflater.unconsumed_tail) + kept[len(feed) :]
             if inflater.eof:
                 inflater = zlib.decompressobj(wbits=31)
     return b"".join(out)
