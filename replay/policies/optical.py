@@ -65,7 +65,7 @@ def apply(
             strict=True,
         )
     }  # fmt: skip
-    on_host, unplaced, waits, sums = 0, 0, [], []
+    on_host, unplaced, waits, stored, sums = 0, 0, [], [], []
     carried = np.full(len(rows), np.nan)
     counted = link_rates.counted(job, rows)
 
@@ -83,6 +83,7 @@ def apply(
             carried[group.rows["at"].to_numpy()] = bandwidth
         rotor = Rotor(max(group.n - 1, 1), hold, reconfigure, switches)
         waits.append(rotor.mean_wait_ns)
+        stored.append(rate * rotor.cycle_ns / 1e9)
         for c, size in zip(group.rows["collective"], group.size_bytes, strict=True):
             plain = _matchings(group, volume, size, matrices.get(int(c)))
             # On one uplink of several.
@@ -124,7 +125,8 @@ def apply(
     if schedule == "rotor" and waits:
         notes.append(
             f"rotation holds a matching {hold / 1e3:.4g} us; a collective waits "
-            f"{np.mean(waits) / 1e3:.4g} us for its circuit on average"
+            f"{np.mean(waits) / 1e3:.4g} us for its circuit on average, and a rank that sends on "
+            f"meanwhile fills buffers of {np.max(stored) / 1e6:.3g} MB a cycle"
         )
     wider = link_rates.ratio(counted, carried)
     return transfers.scaled(job, rows, ratio, bandwidth_ratio=wider).note(

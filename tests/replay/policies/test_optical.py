@@ -88,6 +88,15 @@ def test_ready_driven_never_waits_longer_than_rotation(rings, op):
         assert (ready >= job.graph.dur_ns).all()
 
 
+def test_rotation_says_how_long_it_waits_and_what_buffers_hold(rings):
+    # 7 matchings of 180 and 20 us: 531.6 us on average; 50 GB/s for a cycle of 1.4 ms are 70 MB.
+    job = rings.job(hosts=8, alpha_ns=5e3, bandwidth=50e9)
+    said = rings.under(job, "optical:schedule=rotor,reconfigure=20us,hold=180us").assumptions
+    assert any("waits 531.6 us" in a and "buffers of 70 MB a cycle" in a for a in said)
+    ready = rings.under(job, "optical:reconfigure=20us").assumptions
+    assert not any("buffers" in a for a in ready)
+
+
 def test_a_ring_pays_one_circuit(rings):
     job = rings.job(hosts=8, alpha_ns=5e3, bandwidth=50e9)
     after = rings.under(job, "optical:reconfigure=20us")
