@@ -113,6 +113,21 @@ def shaped(
     return out * (sent.sum() / out.sum()) if sent.sum() > 0 else out
 
 
+def told(job: ReplayJob, rows: pl.DataFrame) -> dict[int, np.ndarray]:
+    """Demands of the all-to-alls among `rows`, float64 [n, n] by collective; {} where none is told.
+
+    Where some are told, the others are taken to be even.
+    """
+    exchanges = rows.filter(pl.col("op") == "all_to_all")
+    if not len(exchanges):
+        return {}
+    _, routing = routed.of(job)
+    made = of(job, exchanges, routing)
+    if all(d.source == "uniform" for d in made):
+        return {}
+    return {d.collective: d.matrix for d in made}
+
+
 def words(demands: list[Demand]) -> str:
     """How many all-to-alls there are, and what their matrices rest on."""
     found = Counter(d.source for d in demands)

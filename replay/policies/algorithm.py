@@ -13,6 +13,7 @@ import polars as pl
 from .. import models
 from ..calibration import calibrate
 from ..calibration.hockney import usual
+from ..moe import demand
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
 from ..quantities import bandwidth_bytes_per_s, time_ns
 from ..retiming import altered, recost, transfers
@@ -69,6 +70,7 @@ def apply(
     rows = rows.with_row_index("at")
     ratio = np.ones(len(rows))
     given = recost.Given(alpha, bandwidth)
+    matrices = demand.told(job, rows)
     for _, group in rows.group_by("comm", "op", "algo", "n", maintain_order=True):
         old, n = group["algo"][0], int(group["n"][0])
         new = old if algo == recost.KEEP else algo
@@ -79,7 +81,7 @@ def apply(
             if in_nccl or (old in NCCL_ONLY and new in recost.IN_NCCL):
                 found = recost.by_nccl(job, group, old, new, protocol, machine)
             else:
-                found = recost.by_form(job, group, old, new, given)
+                found = recost.by_form(job, group, old, new, given, matrices)
         except calibrate.NoFit as e:
             said = f"{label}: no fit of alpha and bandwidth is possible, left as measured: {e}"
             job = job.note(warnings=(said,))

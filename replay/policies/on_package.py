@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 
 from ..calibration import calibrate
 from ..models import NoModel, mesh
 from ..models import on_package as model
-from ..moe import demand, routed
+from ..moe import demand
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage
 from ..quantities import bandwidth_bytes_per_s, time_ns
 from ..retiming import altered, by_group, link_rates, transfers
@@ -86,7 +85,7 @@ def apply(
     else:
         tuned = package
     counted, carried = link_rates.counted(job, found), np.full(len(found), np.nan)
-    matrices = _uneven(job, found) if package.topology in ("row", "mesh") else {}
+    matrices = demand.told(job, found) if package.topology in ("row", "mesh") else {}
     told: dict[str, None] = {}
 
     def price(group: by_group.Group) -> np.ndarray | None:
@@ -194,18 +193,6 @@ def _apart(job: ReplayJob, group: by_group.Group, shape: tuple[int, int]) -> np.
     far = shape[0] - 1 + shape[1] - 1
     ends = [[place[r] for r in ranks if r in place] for ranks in group.rows["ranks"].to_list()]
     return np.array([mesh.hops(*shape, *e) if len(e) == 2 else far for e in ends], float)
-
-
-def _uneven(job: ReplayJob, found: pl.DataFrame) -> dict[int, np.ndarray]:
-    """Demands of all-to-alls by collective, where the job tells who sends how much to whom."""
-    rows = found.filter(pl.col("op") == "all_to_all")
-    if not len(rows):
-        return {}
-    _, routing = routed.of(job)
-    made = demand.of(job, rows, routing)
-    if all(d.source == "uniform" for d in made):
-        return {}
-    return {d.collective: d.matrix for d in made}
 
 
 def _shape(of: Package, n: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ model where a protocol or an algorithm of NCCL's own is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import polars as pl
 from .. import models
 from ..calibration import calibrate, machines
 from ..calibration.hockney import usual
-from ..models import nccl, nccl_machines
+from ..models import nccl, nccl_machines, uneven
 from ..policy import ReplayJob
 from . import altered
 from .places import Places
@@ -42,8 +43,14 @@ class Ratio(NamedTuple):
     warnings: tuple[str, ...] = ()
 
 
-def by_form(job: ReplayJob, rows: pl.DataFrame, old: str, new: str, given: Given) -> Ratio:
+def by_form(
+    job: ReplayJob, rows: pl.DataFrame, old: str, new: str, given: Given,
+    matrices: Mapping[int, np.ndarray] | None = None,
+) -> Ratio:  # fmt: skip
     """By closed forms, for sized rows of one communicator, operation and number of ranks.
+
+    An all-to-all whose rank-by-rank bytes are in `matrices` (float64 [n, n] by collective) is
+    counted from them (`models.uneven`), where both algorithms can be.
 
     Alpha and bandwidth are those given, else fitted to these rows under `old`, else
     `calibrate.link` where that rests on anything measured or described. Raises calibrate.NoFit
@@ -80,7 +87,31 @@ def by_form(job: ReplayJob, rows: pl.DataFrame, old: str, new: str, given: Given
         warnings += (f"{op} on {comm}: {outside}",)
     alpha, bandwidth = found.at(size)
     cost = [models.time_ns(op, algo, n, size, alpha, bandwidth) for algo in (new, old)]
+    counted = _counted(rows, (new, old), size, alpha, bandwidth, matrices or {})
+    for at, times in counted.items():
+        cost[0][at], cost[1][at] = times
+    if counted:
+        said = f"{op} on {comm}: counted from who sends how much to whom"
+        assumptions = (*assumptions, said)
     return Ratio(_over(*cost), assumptions, warnings)
+
+
+def _counted(
+    rows: pl.DataFrame, algos: tuple[str, str], size: np.ndarray, alpha, bandwidth,
+    matrices: Mapping[int, np.ndarray],
+) -> dict[int, tuple[float, ...]]:  # fmt: skip
+    """Times (ns) by both algorithms of the rows, by place, whose blocks are known."""
+    if not matrices or not set(algos) <= set(uneven.ALGOS):
+        return {}
+    alpha, bandwidth = (np.broadcast_to(x, len(rows)) for x in (alpha, bandwidth))
+    left = size / rows["bytes"].to_numpy()
+    return {
+        at: tuple(
+            uneven.time_ns(algo, matrices[c] * left[at], alpha[at], bandwidth[at]) for algo in algos
+        )
+        for at, c in enumerate(rows["collective"].to_list())
+        if c in matrices
+    }
 
 
 def _alike(found: calibrate.Fit, old: str, new: str) -> str:
