@@ -40,6 +40,10 @@ def token_bytes(
     return TokenBytes(hidden * dispatch_element + scales + header_bytes, hidden * combine_element)
 
 
+TOKEN_BYTES = token_bytes().combine
+"""A token of 7168 BF16 values: what is sent where the job does not say, and is not split."""
+
+
 def expert_bytes(hidden: int = HIDDEN, intermediate: int = INTERMEDIATE, element: int = 2) -> int:
     """Weights of a gated expert (gate, up and down projections): 3 h f elements (textbook)."""
     return 3 * hidden * intermediate * element

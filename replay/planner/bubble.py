@@ -34,8 +34,3 @@ def bubble(schedule: str, p: int, f: float, d: float, w: float, *, chunks: int =
     if schedule not in idle:
         raise ValueError(f"no schedule {schedule!r}: there are {', '.join(SCHEDULES)}")
     return max(0.0, idle[schedule])
-
-
-def fraction(p: int, m: int) -> float:
-    """Share of a 1F1B or GPipe step that is bubble: (p-1)/(m+p-1)."""
-    return (p - 1) / (m + p - 1)

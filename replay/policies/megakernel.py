@@ -14,6 +14,7 @@ import numpy as np
 
 from ..moe import exchange
 from ..moe.params import KERNELS
+from ..moe.tokens import TOKEN_BYTES
 from ..overlapped import megakernels, moe_layers
 from ..overlapped.megakernels import LEAST_TOKENS, MOST_TOKENS
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
@@ -147,7 +148,7 @@ POLICY = Policy(
         ),
         Param("chunk", int, 0, "tokens", "at once, 512 to 32768; 0: the best"),
         Param("tokens", int, 0, "tokens", "of a rank in a layer; 0: by bytes sent"),
-        Param("token_bytes", size_bytes, 14_336, "bytes", "of a copy of a token (7168 bf16)"),
+        Param("token_bytes", size_bytes, TOKEN_BYTES, "bytes", "of a copy of a token (7168 bf16)"),
         Param("topk", int, 8, "", "copies of a token"),
         Param("experts", int, 0, "", "of a rank: rows fill tiles of 128; 0: not counted"),
         Param("fixed", time_ns, 5_000.0, "ns", "that a GEMM needs to begin a chunk"),

@@ -10,14 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..moe import exchange, params, rails
+from ..moe.tokens import TOKEN_BYTES
 from ..policy import BadParam, Param, Policy, ReplayJob
 from ..quantities import size_bytes
 
 NEUTRAL = {"granularity": 1 << 62, "native": "two-hop"}
 """Nothing can be split, and what ran has the same two hops."""
-
-TOKEN_BYTES = 14_336
-"""A token of 7168 BF16 values: what cannot be split."""
 
 ASSUMPTIONS = (
     "every GPU has a NIC of its own, on the rail of its place in the host",
@@ -42,7 +40,7 @@ def apply(
         return found.job
     piece = np.inf if granularity >= NEUTRAL["granularity"] else float(granularity)
     old, new = np.ones(len(found.exchanges)), np.ones(len(found.exchanges))
-    before, after, forwarded, sent = [], [], 0.0, 0.0
+    before, after, forwarded, sent, least = [], [], 0.0, 0.0, 0.0
     moved: list[np.ndarray | None] = [None] * len(old)
     for i, one in enumerate(found.exchanges):
         if one.where is None or one.where.hosts < 2 or one.where.rails < 2:
@@ -57,6 +55,7 @@ def apply(
         after.append((now.send, now.recv))
         forwarded += now.forwarded
         sent += float(now.send.sum())
+        least += rails.least_ns(one.demand.matrix, one.where, found.speeds)
     if not before:
         return found.job.note(warnings=(_nothing(found),))
     (out, into), (out_now, into_now) = exchange.busiest(before), exchange.busiest(after)
@@ -64,7 +63,8 @@ def apply(
     said = (
         f"busiest NIC over the mean, in {len(before)} of {len(old)} all-to-alls: out "
         f"{out:.3f} to {out_now:.3f}, in {into:.3f} to {into_now:.3f}; of {sent / 1e6:.4g} MB "
-        f"between hosts {share:.0f} % cross NVLink as well, {forward}"
+        f"between hosts {share:.0f} % cross NVLink as well, {forward}; over all its rails the "
+        f"busiest host needs {least / 1e6:.4g} ms, in whatever way"
     )
     job = exchange.retimed(found, old, new, matrices=moved)
     even = sum(one.demand.source == "uniform" for one in found.exchanges)

@@ -18,9 +18,12 @@ def test_eight_stages_of_equal_passes():
 
 
 def test_share_of_a_step():
-    # (p-1)/(m+p-1): 8 stages, 32 microbatches: 17.9 %.
-    assert bubble.fraction(8, 32) == pytest.approx(0.179, abs=5e-4)
-    assert bubble.fraction(1, 32) == 0
+    # (p-1)/(m+p-1): 8 stages, 32 microbatches: 17.9 %, by GPipe and 1F1B run pass by pass.
+    for schedule in ("gpipe", "1f1b"):
+        run = pipeline.simulate(schedule, [1.0] * 8, [2.0] * 8, 32)
+        assert run.idle.max() / run.period == pytest.approx(0.179, abs=5e-4)
+        alone = pipeline.simulate(schedule, [1.0], [2.0], 32)
+        assert alone.idle.max() == 0
 
 
 def test_dualpipe_writes_the_full_backward_pass_as_b():
