@@ -44,6 +44,13 @@ def apply(
 ) -> ReplayJob:
     """The job with GEMMs and collectives overlapped by tiles."""
     total, said = kernel_facts.sms(job)
+    if total < 1:
+        return job.note(
+            warnings=(
+                f"tile-overlap: {said}: nothing runs in tiles here; record the job on a device with "
+                "SMs",
+            )
+        )
     _checked(op, sms, groups, tiles, total, said)
     job, rows = transfers.chosen(job, op=op, dim=dim, comm=comm)
     if not len(rows) or groups == 1:
@@ -96,7 +103,7 @@ def _checked(op, sms, groups, tile_count, total, said) -> None:
     for one in op:
         if one not in OPS:
             raise BadParam(f"policy tile-overlap: no tiles of {one!r}; op takes {', '.join(OPS)}")
-    if not 0 <= sms < max(total, 1):
+    if not 0 <= sms < total:
         raise BadParam(f"policy tile-overlap: sms={sms}: 0 to {total - 1} of {said}")
     if groups < 0 or tile_count < 0:
         raise BadParam("policy tile-overlap: groups and tiles are 1 or more, or 0 for auto")

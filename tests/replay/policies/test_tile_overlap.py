@@ -137,6 +137,16 @@ def test_without_tiles_it_says_what_to_record(tables):
     assert gemm + sent == pytest.approx(1090, abs=1)
 
 
+def test_a_job_without_devices_is_left_as_it_is_and_told(tables):
+    job = layers(tables)
+    nowhere = {"ranks": job.facts["ranks"].drop("n_sms", "device_name"),
+               "comms": pl.DataFrame({"backend": ["gloo"]})}  # fmt: skip
+    policy, values = resolve("tile-overlap")
+    after = policy.apply(replace(job, facts={**job.facts, **nowhere}), **values)
+    assert np.array_equal(after.graph.dur_ns, job.graph.dur_ns)
+    assert any("0 SMs a device" in w and "gloo" in w for w in after.warnings)
+
+
 def test_what_is_out_of_range(tables):
     job = layers(tables)
     for spec in ("op=broadcast", "sms=108", "groups=-1", "tiles=-1"):
