@@ -54,6 +54,17 @@ def test_real_choices_are_counted(dlrm):
     assert whole == pytest.approx(3 * 49506)
 
 
+def test_another_algorithm_is_counted_from_real_splits(dlrm):
+    # Its tables send alike to everybody: each shift's largest block is that of the busiest rank, so
+    # that pairs without latency take as long as all at once; a ring carries blocks several hops.
+    given = "op=all_to_all,from=direct,alpha=0,bandwidth=1GB/s"
+    pairs, ring = (entry(dlrm, f"algorithm:algo={a},{given}") for a in ("pairwise", "ring"))
+    assert pairs["recovered"]["transfer_ns"] == 0
+    assert ring["recovered"]["transfer_ns"] < 0
+    for found in (pairs, ring):
+        assert any("counted from who sends how much to whom" in x for x in found["assumptions"])
+
+
 def test_no_rail_carries_a_one_host_job(dlrm):
     found = entry(dlrm, "rail-balance")
     assert found["gain_pct"] == 0
