@@ -47,8 +47,8 @@ def apply(
     if total < 1:
         return job.note(
             warnings=(
-                f"tile-overlap: {said}: nothing runs in tiles here; record the job on a device with "
-                "SMs",
+                f"tile-overlap: {said}: nothing runs in tiles here; record the job on a device "
+                "with SMs",
             )
         )
     _checked(op, sms, groups, tiles, total, said)
