@@ -23,7 +23,7 @@ class Rank:
 
     def __init__(self, shape: Shape, load: Workload, rank: int, clock: Clock):
         self.shape, self.load, self.rank, self.clock = shape, load, rank, clock
-        self.mesh = Mesh(shape, rank, load.ranks)
+        self.mesh = Mesh(shape, rank, load.ranks, load.alpha_us * 1e3)
         self.trace = Trace()
         self._rooms = exchanges.Rooms()
         self._data = np.ones(
@@ -69,7 +69,7 @@ class Rank:
                 self._wait()
             elif isinstance(thing, AllReduce) and thing.behind:
                 self._later(thing, step)
-            else:
+            elif thing.comm in self._groups:
                 self._moves(thing, step, "main")
         self._wait()
         self.trace.add("steps", step=step, start_ns=start, end_ns=self.clock.now_ns())

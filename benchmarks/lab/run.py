@@ -37,7 +37,7 @@ class Ran(NamedTuple):
 
     @property
     def step_ns(self) -> np.ndarray:
-        """float64 [steps]: from the first rank's beginning to the last one's end, true clocks."""
+        """float64 [steps]: what each step took, the mean over ranks."""
         return np.array(self.truth["step_ns"], float)
 
 
@@ -155,8 +155,11 @@ def _fork(namespace: str, what) -> int:
 
 
 def _gathered(load: Workload, clocks: list[Clock], folder: Path) -> dict[str, Any]:
-    """Ranks' and storage's rows in one file a rank; true times of the steps from their clocks."""
-    starts, ends = [], []
+    """Ranks' and storage's rows in one file a rank; each step's time, the mean over ranks.
+
+    A step's time on a rank is its own clock's difference: no offset is in it.
+    """
+    took = []
     spent = {}
     for r, clock in enumerate(clocks):
         part, more = folder / f"rank{r}.jsonl", folder / f"storage{r}.jsonl"
@@ -164,16 +167,14 @@ def _gathered(load: Workload, clocks: list[Clock], folder: Path) -> dict[str, An
         rows = [json.loads(line) for line in text.splitlines()]
         true = 1 + clock.drift_ppm * 1e-6
         steps = [row for row in rows if row["table"] == "steps"]
-        starts.append([(s["start_ns"] - clock.offset_ns - clock.zero_ns) / true for s in steps])
-        ends.append([(s["end_ns"] - clock.offset_ns - clock.zero_ns) / true for s in steps])
+        took.append([(s["end_ns"] - s["start_ns"]) / true for s in steps])
         with gzip.GzipFile(folder / f"rank{r}.jsonl.gz", "wb", mtime=0) as f:
             f.write(text.encode())
         used = folder / f"spent{r}.json"
         spent[str(r)] = json.loads(used.read_text())["cpu_s"]
         for old in (part, more, used):
             old.unlink(missing_ok=True)
-    took = np.max(ends, axis=0) - np.min(starts, axis=0)
-    return {"step_ns": [round(t) for t in took], "rank_cpu_s": spent}
+    return {"step_ns": [round(t) for t in np.mean(took, axis=0)], "rank_cpu_s": spent}
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from .shape import Shape
 
 UP = 99
 PORT = 7000
-SEND_BUFFER_BYTES = 32 * 1024
-RECEIVE_BUFFER_BYTES = 64 * 1024
+SEND_BUFFER_BYTES = 16 * 1024
+RECEIVE_BUFFER_BYTES = 16 * 1024
 """The kernel doubles both: what is under way stays small, so that links set the pace."""
 PATIENCE_S = 60.0
 """A message that takes longer than this ends the run: something hangs."""
@@ -51,8 +51,9 @@ def paths_between(shape: Shape, a: int, b: int) -> list[int]:
 class Mesh:
     """A rank's connections to all others; `sent` and `got` count bytes by (peer, path)."""
 
-    def __init__(self, shape: Shape, rank: int, ranks: int):
+    def __init__(self, shape: Shape, rank: int, ranks: int, alpha_ns: float = 0.0):
         self.rank = rank
+        self._alpha_s = alpha_ns * 1e-9
         self.sent: dict[tuple[int, int], int] = {}
         self.got: dict[tuple[int, int], int] = {}
         self._to: dict[tuple[int, int], socket.socket] = {}
@@ -81,7 +82,13 @@ class Mesh:
             one.setblocking(False)
 
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        """Moves all of these; returns when what is sent is on its way and the rest has come."""
+        """Moves all of these; returns when what is sent is on its way and the rest has come.
+
+        Each call waits for what a message costs before its bytes move: veth pairs have no latency
+        to speak of, networks do.
+        """
+        if self._alpha_s:
+            time.sleep(self._alpha_s)
         out = {self._to[m.peer, m.path]: [m, 0] for m in sends if len(m.data)}
         into = {self._to[m.peer, m.path]: [m, 0] for m in receives if len(m.data)}
         for counts, messages in ((self.sent, sends), (self.got, receives)):

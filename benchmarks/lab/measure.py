@@ -1,0 +1,45 @@
+"""Runs of pairs on real networks, repeated in turn, into a folder a run and repeat."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from . import machine
+from .pairs import Run
+from .run import run as run_one
+
+
+def folder_of(root: Path, name: str, repeat: int) -> Path:
+    """Where the traces of a run lie."""
+    return root / name / str(repeat)
+
+
+def measure(runs: dict[str, Run], root: Path, repeats: int, again: bool = False) -> list[str]:
+    """Runs what is not there yet, all of the first repeat before any of the second.
+
+    So that what changes slowly on the machine does not hit one run alone. Returns sentences on
+    runs in which cores were saturated.
+    """
+    machine.tools()
+    machine.kernel()
+    machine.leftovers()
+    said = []
+    todo = [(k, r) for k in range(repeats) for r in runs.values()
+            if again or not (folder_of(root, r.name, k) / "truth.json").exists()]  # fmt: skip
+    begun = time.monotonic()
+    for i, (k, one) in enumerate(todo):
+        folder = folder_of(root, one.name, k)
+        shutil.rmtree(folder, ignore_errors=True)
+        done = run_one(one.shape, one.load, folder)
+        left = (time.monotonic() - begun) / (i + 1) * (len(todo) - i - 1)
+        print(
+            f"[{i + 1}/{len(todo)}] {one.name} {k}: {done.step_ns.mean() / 1e6:.1f} ms a step, "
+            f"cores {100 * done.truth['cores_busy']:.0f} %, {left:.0f} s left",
+            file=sys.stderr,
+        )
+        if done.truth["saturated"]:
+            said.append(f"{one.name} {k}: cores were {100 * done.truth['cores_busy']:.0f} % busy")
+    return said
