@@ -1,4 +1,4 @@
-"""How busy the machine's cores were in a stretch of time, and whether that was too much."""
+"""Whether cores were the bottleneck of a run: how busy they were, and how long ranks waited for one."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-SATURATED = 0.85
-"""Share of all cores from which a run says nothing about a network."""
+MOST_WAITED = 0.02
+"""Share of a run that a rank may wait for a core, ready to run: more says that cores, and not
+links, set the pace."""
+HELD_UP_S = 0.1
+"""A sleeper that wakes up so late: the machine itself stood still."""
 
 
 class Use(NamedTuple):
@@ -16,11 +19,6 @@ class Use(NamedTuple):
     seconds: float
     busy: float
     stolen: float
-
-    @property
-    def saturated(self) -> bool:
-        """Whether cores were the bottleneck, or may have been."""
-        return self.busy + self.stolen > SATURATED
 
 
 class Meter:
@@ -41,3 +39,11 @@ class Meter:
 def _jiffies() -> list[int]:
     words = Path("/proc/stat").read_text().splitlines()[0].split()
     return [int(w) for w in words[1:9]]
+
+
+def waited_s() -> float:
+    """How long this process was ready to run and had no core, so far."""
+    try:
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, IndexError):
+        return 0.0

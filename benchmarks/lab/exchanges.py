@@ -54,28 +54,58 @@ def waves(
 def balanced(
     mesh: Mesh, demand: np.ndarray, group: Group, local: int, path: int, rooms: Rooms
 ) -> None:
-    """Spread over a host's seats, sent over all rails alike, handed on in the host it goes to.
+    """What a host has too much of for another on one seat goes to others first, then over all
+    rails alike, then to where it belongs within the host. Three phases, one after another.
 
-    What host h has for host g goes in equal parts over its `local` rails; seat k of h sends its
-    part to seat k of g. What stays within the host goes beside the first of the three phases.
+    What stays within a host goes beside the first of them.
     """
     n, i = len(group), list(group).index(mesh.rank)
-    hosts, h, k = n // local, i // local, i % local
-    phases = np.zeros((3, n, n), np.int64)
-    for a in range(n):
-        for b in range(n):
-            if a // local == b // local:
-                phases[0, a, b] += demand[a, b] * (a != b)
-                continue
-            for rail in range(local):
-                part = demand[a, b] * (rail + 1) // local - demand[a, b] * rail // local
-                out, into = a // local * local + rail, b // local * local + rail
-                phases[0, a, out] += part * (a != out)
-                phases[1, out, into] += part
-                phases[2, into, b] += part * (into != b)
-    assert hosts * local == n and h * local + k == i
+    phases = balanced_phases(demand, n // local, local)
     for phase, over in zip(phases, (UP, path, UP), strict=True):
         _round(mesh, phase, group, lambda _a, _b, over=over: over, rooms, i, range(1, n))
+
+
+def balanced_phases(demand: np.ndarray, hosts: int, local: int) -> np.ndarray:
+    """int64 [3, n, n]: what moves in each phase (within the source's host, between, within).
+
+    Of each pair of hosts every rail carries the same; a seat keeps what it may and hands on only
+    what it has above that. Seat k of a host sends to seat k of the other, whose bytes for other
+    seats are those of the pair in proportion.
+    """
+    n = hosts * local
+    pair = demand.reshape(hosts, local, hosts, local)
+    phases = np.zeros((3, n, n), np.int64)
+    for h in range(hosts):
+        for g in range(hosts):
+            a, b = h * local, g * local
+            if h == g:
+                phases[0, a : a + local, b : b + local] += pair[h, :, h, :]
+                continue
+            had, to = pair[h, :, g, :].sum(axis=1), pair[h, :, g, :].sum(axis=0)
+            total = int(had.sum())
+            share = np.diff([total * k // local for k in range(local + 1)])
+            spare, room = np.maximum(had - share, 0), np.maximum(share - had, 0)
+            phases[0, a : a + local, a : a + local] += _handed(spare, room)
+            for k in range(local):
+                phases[1, a + k, b + k] += share[k]
+                parts = np.diff([share[k] * c // max(total, 1) for c in [0, *np.cumsum(to)]])
+                phases[2, b + k, b : b + local] += parts
+    for phase in phases:
+        np.fill_diagonal(phase, 0)
+    return phases
+
+
+def _handed(spare: np.ndarray, room: np.ndarray) -> np.ndarray:
+    """Who hands how much to whom, where all of `spare` is to fit into `room` of as much."""
+    out = np.zeros((len(spare), len(room)), np.int64)
+    left, free = spare.copy(), room.copy()
+    for a in range(len(left)):
+        for b in range(len(free)):
+            moved = min(left[a], free[b])
+            out[a, b] += moved
+            left[a] -= moved
+            free[b] -= moved
+    return out
 
 
 def barrier(mesh: Mesh, group: Group, path_of) -> None:

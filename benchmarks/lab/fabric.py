@@ -18,7 +18,7 @@ from .commands import batch, run
 from .errors import LabError
 from .shape import ETHERNET_BYTES, MTU_BYTES, Shape
 
-BURST_BYTES = MTU_BYTES + ETHERNET_BYTES + 500
+BURST_BYTES = MTU_BYTES + ETHERNET_BYTES + 186
 """One packet and the time a timer may be late: more would let the start of a message go free."""
 WINDOW_BYTES = 128 * 1024
 """About what one connection has under way (the ranks' buffers)."""

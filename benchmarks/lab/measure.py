@@ -12,6 +12,11 @@ from .pairs import Run
 from .run import run as run_one
 
 
+TRIES = 3
+"""A run in which the machine stood still or lacked cores is made again, so often at most. Whether
+it is depends on the machine alone, never on how long its steps took."""
+
+
 def folder_of(root: Path, name: str, repeat: int) -> Path:
     """Where the traces of a run lie."""
     return root / name / str(repeat)
@@ -21,7 +26,7 @@ def measure(runs: dict[str, Run], root: Path, repeats: int, again: bool = False)
     """Runs what is not there yet, all of the first repeat before any of the second.
 
     So that what changes slowly on the machine does not hit one run alone. Returns sentences on
-    runs in which cores were saturated.
+    runs that were in trouble each time.
     """
     machine.tools()
     machine.kernel()
@@ -31,15 +36,18 @@ def measure(runs: dict[str, Run], root: Path, repeats: int, again: bool = False)
             if again or not (folder_of(root, r.name, k) / "truth.json").exists()]  # fmt: skip
     begun = time.monotonic()
     for i, (k, one) in enumerate(todo):
-        folder = folder_of(root, one.name, k)
-        shutil.rmtree(folder, ignore_errors=True)
-        done = run_one(one.shape, one.load, folder)
+        for _ in range(TRIES):
+            folder = folder_of(root, one.name, k)
+            shutil.rmtree(folder, ignore_errors=True)
+            done = run_one(one.shape, one.load, folder)
+            if not done.truth["trouble"]:
+                break
         left = (time.monotonic() - begun) / (i + 1) * (len(todo) - i - 1)
         print(
             f"[{i + 1}/{len(todo)}] {one.name} {k}: {done.step_ns.mean() / 1e6:.1f} ms a step, "
             f"cores {100 * done.truth['cores_busy']:.0f} %, {left:.0f} s left",
             file=sys.stderr,
         )
-        if done.truth["saturated"]:
-            said.append(f"{one.name} {k}: cores were {100 * done.truth['cores_busy']:.0f} % busy")
+        if done.truth["trouble"]:
+            said.append(f"{one.name} {k}: {done.truth['trouble']}")
     return said

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import all_reduces, exchanges
+from . import all_reduces, cores, exchanges
 from .demand import demand_of
 from .shape import Shape
 from .trace import Clock, Trace
@@ -186,4 +186,4 @@ def main(shape: Shape, load: Workload, rank: int, clock: Clock, out: Path) -> di
     one.mesh.close()
     one.trace.write(out)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"cpu_s": used.ru_utime + used.ru_stime}
+    return {"cpu_s": round(used.ru_utime + used.ru_stime, 3), "waited_s": round(cores.waited_s(), 3)}

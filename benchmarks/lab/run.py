@@ -77,11 +77,21 @@ def run_on(net: Fabric, load: Workload, folder: Path) -> Ran:
         "clock_offset_ns": {str(r): c.offset_ns for r, c in enumerate(clocks)},
         "clock_drift_ppm": {str(r): c.drift_ppm for r, c in enumerate(clocks)},
         "cores_busy": round(use.busy, 4), "cores_stolen": round(use.stolen, 4),
-        "seconds": round(use.seconds, 3), "saturated": use.saturated,
+        "seconds": round(use.seconds, 3), "trouble": _trouble(truth, use.seconds),
         "dropped_packets": net.dropped(),
     }  # fmt: skip
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return Ran(folder, truth)
+
+
+def _trouble(truth: dict[str, Any], seconds: float) -> str:
+    """What makes a run say nothing about a network; empty for nothing. Step times do not count."""
+    if truth["held_up_s"] > cores.HELD_UP_S:
+        return f"the machine stood still for {truth['held_up_s']:.2f} s"
+    waited = max(r["waited_s"] for r in truth["ranks"].values()) / seconds
+    if waited > cores.MOST_WAITED:
+        return f"a rank waited for a core for {100 * waited:.1f} % of the time"
+    return ""
 
 
 def skews(shape: Shape, load: Workload) -> list[Clock]:
@@ -116,27 +126,34 @@ def _launch() -> None:
         (folder / f"spent{r}.json").write_text(json.dumps(spent))
 
     children = [_fork(name, lambda r=r: main(r)) for r, name in enumerate(seats)]
-    bad = _waited(children)
+    enter.before_others()
+    bad, late_s = _waited(children)
     for pid in streams:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     if bad:
         sys.exit("a rank ended with an error")
-    print(json.dumps(_gathered(load, clocks, folder)))
+    print(json.dumps({**_gathered(load, clocks, folder), "held_up_s": round(late_s, 3)}))
 
 
-def _waited(children: list[int]) -> bool:
+def _waited(children: list[int]) -> tuple[bool, float]:
+    """Whether one failed (the others are ended then), and the latest that a sleep woke up."""
     left, bad = set(children), False
+    worst_s, last = 0.0, time.monotonic()
     while left:
-        pid, status = os.wait()
-        if pid not in left:
-            continue
-        left.discard(pid)
-        if status and not bad:
-            bad = True
-            for other in left:
-                os.kill(other, signal.SIGKILL)
-    return bad
+        time.sleep(0.01)
+        now = time.monotonic()
+        worst_s, last = max(worst_s, now - last - 0.01), now
+        for pid in list(left):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if not done:
+                continue
+            left.discard(pid)
+            if status and not bad:
+                bad = True
+                for other in left:
+                    os.kill(other, signal.SIGKILL)
+    return bad, worst_s
 
 
 def _fork(namespace: str, what) -> int:
@@ -171,10 +188,10 @@ def _gathered(load: Workload, clocks: list[Clock], folder: Path) -> dict[str, An
         with gzip.GzipFile(folder / f"rank{r}.jsonl.gz", "wb", mtime=0) as f:
             f.write(text.encode())
         used = folder / f"spent{r}.json"
-        spent[str(r)] = json.loads(used.read_text())["cpu_s"]
+        spent[str(r)] = json.loads(used.read_text())
         for old in (part, more, used):
             old.unlink(missing_ok=True)
-    return {"step_ns": [round(t) for t in np.mean(took, axis=0)], "rank_cpu_s": spent}
+    return {"step_ns": [round(t) for t in np.mean(took, axis=0)], "ranks": spent}
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Workload:
     steps: int = 8
     warmup: int = 1
     storage: Storage | None = None
-    alpha_us: float = 300.0
+    alpha_us: float = 500.0
     """What a round of messages costs before its bytes move."""
     seed: int = 1
     skew_ms: float = 40.0

@@ -32,7 +32,7 @@ def pairs() -> list[Pair]:
             *(Run(f"overlap-{name}-{'on' if behind else 'off'}", shape,
                   data_parallel(4, _step(buckets, size, ms, behind)))
               for behind in (False, True)),
-            ("overlap:chunk=0,slowdown=1",),
+            ("overlap:chunk=0,slowdown=1",), fabric=True,
         )
         for name, buckets, size, ms in cases
     ]  # fmt: skip
