@@ -127,9 +127,7 @@ def halving_doubling(mesh: Mesh, data: np.ndarray, group: Group, paths: Sequence
         low, high = a, b
 
 
-def recursive_doubling(
-    mesh: Mesh, data: np.ndarray, group: Group, paths: Sequence[int]
-) -> None:
+def recursive_doubling(mesh: Mesh, data: np.ndarray, group: Group, paths: Sequence[int]) -> None:
     """Whole vectors exchanged at distances 1, 2, 4, ...: lg n (a + M/B), a power of two ranks."""
     n, i, path = len(group), list(group).index(mesh.rank), paths[0]
     if n & (n - 1):

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-MOST_WAITED = 0.02
+MOST_WAITED = 0.1
 """Share of a run that a rank may wait for a core, ready to run: more says that cores, and not
 links, set the pace."""
 HELD_UP_S = 0.1

@@ -57,12 +57,16 @@ def balanced(
     """What a host has too much of for another on one seat goes to others first, then over all
     rails alike, then to where it belongs within the host. Three phases, one after another.
 
-    What stays within a host goes beside the first of them.
+    What stays within a host goes beside the second, over the host's own links.
     """
     n, i = len(group), list(group).index(mesh.rank)
-    phases = balanced_phases(demand, n // local, local)
-    for phase, over in zip(phases, (UP, path, UP), strict=True):
-        _round(mesh, phase, group, lambda _a, _b, over=over: over, rooms, i, range(1, n))
+    first, second, third = balanced_phases(demand, n // local, local)
+
+    def over(a: int, b: int) -> int:
+        return UP if a // local == b // local else path
+
+    for phase in (first, second, third):
+        _round(mesh, phase, range(n), over, rooms, i, range(1, n), group)
 
 
 def balanced_phases(demand: np.ndarray, hosts: int, local: int) -> np.ndarray:
@@ -79,7 +83,7 @@ def balanced_phases(demand: np.ndarray, hosts: int, local: int) -> np.ndarray:
         for g in range(hosts):
             a, b = h * local, g * local
             if h == g:
-                phases[0, a : a + local, b : b + local] += pair[h, :, h, :]
+                phases[1, a : a + local, b : b + local] += pair[h, :, h, :]
                 continue
             had, to = pair[h, :, g, :].sum(axis=1), pair[h, :, g, :].sum(axis=0)
             total = int(had.sum())
@@ -121,16 +125,19 @@ def barrier(mesh: Mesh, group: Group, path_of) -> None:
         step <<= 1
 
 
-def _round(mesh: Mesh, demand, group: Group, path_of, rooms: Rooms, i: int, shifts) -> None:
-    n = len(group)
+def _round(
+    mesh: Mesh, demand, group: Group, path_of, rooms: Rooms, i: int, shifts, ranks: Group = ()
+) -> None:
+    """Messages of some shifts at once; `ranks` are the members' where `group` is their places."""
+    n, ranks = len(group), ranks or group
     sends, receives = [], []
     for k in shifts:
         to, source = (i + k) % n, (i - k) % n
         out, into = int(demand[i][to]), int(demand[source][i])
         if out:
             path = path_of(group[i], group[to])
-            sends.append(Message(group[to], path, rooms.of(out)))
+            sends.append(Message(ranks[to], path, rooms.of(out)))
         if into:
             path = path_of(group[source], group[i])
-            receives.append(Message(group[source], path, rooms.of(into)))
+            receives.append(Message(ranks[source], path, rooms.of(into)))
     mesh.exchange(sends, receives)

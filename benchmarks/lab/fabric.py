@@ -151,9 +151,7 @@ class Fabric:
 
     def _tbf(self, port: str, rate_bps: int) -> str:
         held = self.shape.queue_bytes or WINDOW_BYTES * 2 * max(self.shape.seats, 4)
-        return (
-            f"qdisc add dev {port} root tbf rate {rate_bps}bit burst {BURST_BYTES} limit {held}"
-        )
+        return f"qdisc add dev {port} root tbf rate {rate_bps}bit burst {BURST_BYTES} limit {held}"
 
     def dropped(self) -> dict[str, int]:
         """Packets that each port of a switch or seat dropped so far, those with any."""
@@ -178,7 +176,13 @@ def _joined(outer: str, port: str, namespace: str, bridge: str) -> list[str]:
 
 
 def _up(port: str, ip: str) -> list[str]:
-    return [f"addr add {ip}/24 dev {port}", f"link set dev {port} up"]
+    net = f"{ip.rpartition('.')[0]}.0/24"
+    return [
+        f"addr add {ip}/24 dev {port}",
+        f"link set dev {port} up",
+        # What was lost is sent again after milliseconds, as in data centres, not after 200.
+        f"route change {net} dev {port} proto kernel scope link src {ip} rto_min 5ms",
+    ]
 
 
 def remove(name: str) -> None:

@@ -22,9 +22,7 @@ def tools() -> None:
         raise LabError("the lab makes network namespaces, which needs root: run it with sudo")
     for tool in ("ip", "tc"):
         if shutil.which(tool) is None:
-            raise LabError(
-                f"`{tool}` is not installed: apt-get install iproute2 brings it"
-            )
+            raise LabError(f"`{tool}` is not installed: apt-get install iproute2 brings it")
 
 
 def kernel() -> None:

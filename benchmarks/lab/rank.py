@@ -160,9 +160,7 @@ class Rank:
 
     def _exchange(self, thing: AllToAll, group: tuple[int, ...], demand: np.ndarray) -> None:
         if thing.algo == "balanced":
-            exchanges.balanced(
-                self.mesh, demand, group, self.shape.per_host, 0, self._rooms
-            )
+            exchanges.balanced(self.mesh, demand, group, self.shape.per_host, 0, self._rooms)
             return
         ways = {"direct": exchanges.direct, "pairwise": exchanges.pairwise,
                 "waves": exchanges.waves}  # fmt: skip
@@ -186,4 +184,7 @@ def main(shape: Shape, load: Workload, rank: int, clock: Clock, out: Path) -> di
     one.mesh.close()
     one.trace.write(out)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    return {"cpu_s": round(used.ru_utime + used.ru_stime, 3), "waited_s": round(cores.waited_s(), 3)}
+    return {
+        "cpu_s": round(used.ru_utime + used.ru_stime, 3),
+        "waited_s": round(cores.waited_s(), 3),
+    }

@@ -44,7 +44,9 @@ def tables_of(source: Source, asked: int | None) -> Iterator[tuple[str, pa.Recor
     if rank is None:
         rank = asked
     elif asked is not None and asked != rank:
-        raise UsageError(f"{source.name}: its first line says rank {rank}, not {asked}; drop --rank")
+        raise UsageError(
+            f"{source.name}: its first line says rank {rank}, not {asked}; drop --rank"
+        )
     if rank is None:
         raise UnusableInput("its first line names no rank", path=source.name)
     rows = _Rows(Collector(source), source.name, rank)

@@ -12,7 +12,8 @@ KIND = "rails balanced"
 
 
 def _job(ranks: int, thing: AllToAll) -> Workload:
-    step = (Work("attention", 12.0), thing, Work("experts", 15.0), thing, Work("head", 5.0))
+    half = replace(thing, size=thing.size // 2)
+    step = (Work("attention", 12.0), thing, Work("experts", 15.0), half, Work("head", 5.0))
     return Workload(ranks, step, world(ranks, "ep"))
 
 

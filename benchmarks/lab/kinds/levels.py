@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..pairs import Pair, Run
 from ..shape import MBIT, Shape
+from ..wire import UP
 from ..workload import AllReduce, Comm, Work, Workload
 
 KIND = "hierarchical instead of flat"
@@ -14,7 +15,8 @@ def _job(shape: Shape, sizes: tuple[int, ...], algo: str) -> Workload:
     n, per = shape.seats, shape.per_host
     hosts = tuple(tuple(range(h * per, (h + 1) * per)) for h in range(shape.hosts))
     comms = {"world": Comm((tuple(range(n)),), "dp"), "tp": Comm(hosts, "tp")}
-    step = [Work("forward", 12.0), AllReduce("tp", 400_000), AllReduce("tp", 100_000)]
+    step = [Work("forward", 12.0), AllReduce("tp", 400_000, paths=(UP,)),
+            AllReduce("tp", 100_000, paths=(UP,))]  # fmt: skip
     for size in sizes:
         step += [Work("backward", 12.0), AllReduce("world", size, algo)]
     return Workload(n, (*step, Work("optimizer", 4.0)), comms)

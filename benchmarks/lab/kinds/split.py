@@ -32,9 +32,7 @@ def pairs() -> list[Pair]:
     out = []
     for name, shape, batches, size in cases:
         label = f"{'flat' if shape.per_host == 1 else 'hosts'}-{size}"
-        runs = [
-            Run(f"exchange-{label}-by-{b}", shape, _job(b, size)) for b in (1, batches)
-        ]
+        runs = [Run(f"exchange-{label}-by-{b}", shape, _job(b, size)) for b in (1, batches)]
         inside = f",within={shape.up_bps / 8e6:g}MB/s" if shape.per_host > 1 else ""
         policy = f"batch-a2a:batches={batches}{inside}"
         out.append(Pair(KIND, f"split-{name}", *runs, (policy,), fabric=shape.per_host > 1))
