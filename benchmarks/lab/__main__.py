@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import fabric, machine, measure, names
 from .errors import LabError
-from .pairs import chosen, runs
+from .pairs import Pair, chosen, runs
 
 
 def main(words: list[str] | None = None) -> int:
@@ -49,10 +49,24 @@ def _parser() -> argparse.ArgumentParser:
     return top
 
 
+def _chosen(asked: argparse.Namespace) -> tuple[Pair, ...]:
+    pairs = chosen(asked.pairs)
+    if not pairs:
+        raise LabError(
+            f"no kind or pair begins with {' or '.join(asked.pairs)}: "
+            "python -m benchmarks.lab list prints them"
+        )
+    return pairs
+
+
 def _run(asked: argparse.Namespace) -> int:
+    pairs = _chosen(asked)
+    machine.tools()
+    machine.leftovers()
+    machine.kernel()
     for said in machine.quiet(patient=asked.busy):
         print(f"lab: {said}: noise will be large", file=sys.stderr)
-    said = measure.measure(runs(chosen(asked.pairs)), asked.data, asked.repeats, asked.again)
+    said = measure.measure(runs(pairs), asked.data, asked.repeats, asked.again)
     for line in said:
         print(f"lab: {line}: not to be trusted", file=sys.stderr)
     return 1 if said else 0
@@ -62,7 +76,7 @@ def _table(asked: argparse.Namespace) -> int:
     from . import predict, table
 
     with tempfile.TemporaryDirectory() as scratch:
-        found = predict.verdicts(chosen(asked.pairs), asked.data, Path(scratch))
+        found = predict.verdicts(_chosen(asked), asked.data, Path(scratch))
     if not found:
         raise LabError(f"no runs in {asked.data}: python -m benchmarks.lab run makes them")
     print("\n".join(table.lines(found, asked.words)))
@@ -74,9 +88,9 @@ def _all(asked: argparse.Namespace) -> int:
 
 
 def _list(asked: argparse.Namespace) -> int:
-    for pair in chosen(asked.pairs):
-        print(f"{pair.kind}: {pair.name}: {pair.before.name} -> {pair.after.name}: "
-              + " + ".join(pair.policies) + (" with the fabric" if pair.fabric else ""))  # fmt: skip
+    for pair in _chosen(asked):
+        how = " + ".join(pair.policies) + (" with the fabric" if pair.fabric else "")
+        print(f"{pair.kind}: {pair.name}: {pair.before.name} -> {pair.after.name}: {how}")
     return 0
 
 

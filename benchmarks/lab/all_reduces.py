@@ -6,6 +6,7 @@ What each moves is the textbook's: see `replay.models.forms`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -16,7 +17,7 @@ Group = Sequence[int]
 
 
 def _bytes(part: np.ndarray) -> memoryview:
-    return memoryview(part).cast("B") if len(part) else memoryview(b"")
+    return memoryview(part.data).cast("B") if len(part) else memoryview(b"")
 
 
 def _swap(mesh: Mesh, path: int, to: int | None, out, source: int | None, into) -> None:
@@ -34,7 +35,7 @@ def reduce_scatter_ring(mesh: Mesh, data: np.ndarray, group: Group, path: int) -
     n, i = len(group), list(group).index(mesh.rank)
     at = _edges(len(data), n)
     to, source = group[(i + 1) % n], group[(i - 1) % n]
-    room = np.empty(max(b - a for a, b in zip(at, at[1:], strict=False)), data.dtype)
+    room = np.empty(max(b - a for a, b in itertools.pairwise(at)), data.dtype)
     for k in range(n - 1):
         out, into = (i - k - 1) % n, (i - k - 2) % n
         got = room[: at[into + 1] - at[into]]
@@ -66,7 +67,7 @@ def _striped_ring(mesh: Mesh, data: np.ndarray, group: Group, paths: Sequence[in
     n, i = len(group), list(group).index(mesh.rank)
     at = _edges(len(data), n)
     to, source = group[(i + 1) % n], group[(i - 1) % n]
-    room = np.empty(max(b - a for a, b in zip(at, at[1:], strict=False)), data.dtype)
+    room = np.empty(max(b - a for a, b in itertools.pairwise(at)), data.dtype)
     for k in range(2 * (n - 1)):
         adds = k < n - 1
         out = (i - k - 1) % n if adds else (i - (k - n + 1)) % n

@@ -1,4 +1,4 @@
-"""Whether cores were the bottleneck of a run: how busy they were, and how long ranks waited for one."""
+"""Whether cores were the bottleneck of a run: how busy they were, how long ranks waited for one."""
 
 from __future__ import annotations
 

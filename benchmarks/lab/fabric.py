@@ -143,7 +143,8 @@ class Fabric:
         if shape.spined:
             for n in range(shape.leaves):
                 lines += [
-                    f"link add name lift{n} mtu {MTU_BYTES} type veth peer name drop{n} mtu {MTU_BYTES}",
+                    f"link add name lift{n} mtu {MTU_BYTES} type veth peer name drop{n} "
+                    f"mtu {MTU_BYTES}",
                     f"link set dev lift{n} master leaf{n} up",
                     f"link set dev drop{n} master spine up",
                 ]
@@ -221,5 +222,5 @@ def _guard() -> None:
 
 
 def _remove_all() -> None:
-    for fabric in list(_ON_THE_WAY):
-        fabric.remove()
+    while _ON_THE_WAY:
+        _ON_THE_WAY[-1].remove()

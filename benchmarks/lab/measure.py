@@ -11,7 +11,6 @@ from . import machine
 from .pairs import Run
 from .run import run as run_one
 
-
 TRIES = 3
 """A run in which the machine stood still or lacked cores is made again, so often at most. Whether
 it is depends on the machine alone, never on how long its steps took."""

@@ -1,4 +1,4 @@
-"""Names of what the lab makes: a fixed prefix, then who made it, so that it only touches its own."""
+"""Names of what the lab makes: a prefix and who made it, so that it only touches its own."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class Rank:
         start = time.monotonic_ns()
         if isinstance(thing, AllReduce):
             self._reduce(thing, group)
-        else:
+        elif demand is not None:
             self._exchange(thing, group, demand)
         end = time.monotonic_ns()
         i = list(group).index(self.rank)

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,11 +115,9 @@ def _launch() -> None:
         streams.append(_fork(store, lambda: storage.serve(load.storage.port)))
         far = time.monotonic_ns() + LONGEST_S * 1e9
         for s in load.storage.seats:
-            streams.append(
-                _fork(seats[s], lambda s=s: storage.read(
-                    load.storage, s, clocks[s], far, folder / f"storage{s}.jsonl"
-                ))
-            )  # fmt: skip
+            into = folder / f"storage{s}.jsonl"
+            one = partial(storage.read, load.storage, s, clocks[s], far, into)
+            streams.append(_fork(seats[s], one))
         time.sleep(0.3)
 
     def main(r: int) -> None:

@@ -1,4 +1,4 @@
-"""What a lab's network looks like: seats, links and their rates, and the same as a fabric of retime.
+"""What a lab's network looks like: seats, links, their rates; and the same as a fabric of retime.
 
 A seat is a place for one rank: a namespace with NICs (`rail0`, `rail1`, ...), a port into its
 host's switch where the host has several seats (`up`), and a port to the storage where storage has a
@@ -22,7 +22,7 @@ MBIT = 1_000_000
 
 @dataclass(frozen=True)
 class Shape:
-    """A network; `slow` names links that are not as the others: (seat, "rail0") -> bits a second."""
+    """A network; `slow` has links that are not as the others: (seat, "rail0") -> bits a second."""
 
     hosts: int = 4
     per_host: int = 1

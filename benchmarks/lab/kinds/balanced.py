@@ -31,10 +31,10 @@ def pairs() -> list[Pair]:
     out = []
     for name, shape, skew, sources in cases:
         native = AllToAll("world", 300_000, "direct", skew, sources)
-        runs = [
+        before, after = (
             Run(f"rails-{name}-{algo}", shape, _job(8, replace(native, algo=algo)))
             for algo in ("direct", "balanced")
-        ]
+        )
         policies = ("rail-balance:granularity=0",)
-        out.append(Pair(KIND, f"balance-{name}", *runs, policies, fabric=True))
+        out.append(Pair(KIND, f"balance-{name}", before, after, policies, fabric=True))
     return out

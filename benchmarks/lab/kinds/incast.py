@@ -41,17 +41,17 @@ def pairs() -> list[Pair]:
     out = []
     for name, shape, size, weights in cases:
         native = AllToAll("world", size, "direct", weights)
-        runs = [
+        before, after = (
             Run(
                 f"incast-{name}-{algo}",
                 shape,
                 _job(8, replace(native, algo=algo), shape is shallow),
             )
             for algo in ("direct", "waves")
-        ]
+        )
         nic = shape.nic_bps / 8e6 * EFFICIENCY
         policy = f"wave-schedule:native=all-at-once,alpha_w={WAVE_MS:g}ms,nic={nic:.4g}MB/s" + (
             ",gamma=fit,free=1" if shape is shallow else ""
         )
-        out.append(Pair(KIND, f"waves-{name}", *runs, (policy,)))
+        out.append(Pair(KIND, f"waves-{name}", before, after, (policy,)))
     return out

@@ -32,12 +32,12 @@ def pairs() -> list[Pair]:
         ("4x2-large", four, (600_000, 200_000)),
         ("4x2-small", four, (48_000, 16_000)),
     )
-    return [
-        Pair(
-            KIND, f"levels-{name}",
-            *(Run(f"levels-{name}-{algo}", shape, _job(shape, sizes, algo))
-              for algo in ("ring", "hierarchical")),
-            (f"hierarchical:comm=world,local={shape.per_host}",),
+    out = []
+    for name, shape, sizes in cases:
+        before, after = (
+            Run(f"levels-{name}-{algo}", shape, _job(shape, sizes, algo))
+            for algo in ("ring", "hierarchical")
         )
-        for name, shape, sizes in cases
-    ]  # fmt: skip
+        policy = (f"hierarchical:comm=world,local={shape.per_host}",)
+        out.append(Pair(KIND, f"levels-{name}", before, after, policy))
+    return out

@@ -26,13 +26,13 @@ def pairs() -> list[Pair]:
         ("both", 5, 250_000, 32.0),
         ("two-buckets", 2, 500_000, 60.0),
     )
-    return [
-        Pair(
-            KIND, f"overlap-{name}",
-            *(Run(f"overlap-{name}-{'on' if behind else 'off'}", shape,
-                  data_parallel(4, _step(buckets, size, ms, behind)))
-              for behind in (False, True)),
-            ("overlap:chunk=0,slowdown=1",), fabric=True,
-        )
-        for name, buckets, size, ms in cases
-    ]  # fmt: skip
+    out = []
+    for name, buckets, size, ms in cases:
+        before, after = (
+            Run(f"overlap-{name}-{'on' if behind else 'off'}", shape,
+                data_parallel(4, _step(buckets, size, ms, behind)))
+            for behind in (False, True)
+        )  # fmt: skip
+        policy = ("overlap:chunk=0,slowdown=1",)
+        out.append(Pair(KIND, f"overlap-{name}", before, after, policy, fabric=True))
+    return out

@@ -32,8 +32,10 @@ def pairs() -> list[Pair]:
     out = []
     for name, shape, batches, size in cases:
         label = f"{'flat' if shape.per_host == 1 else 'hosts'}-{size}"
-        runs = [Run(f"exchange-{label}-by-{b}", shape, _job(b, size)) for b in (1, batches)]
+        before, after = (
+            Run(f"exchange-{label}-by-{b}", shape, _job(b, size)) for b in (1, batches)
+        )
         inside = f",within={shape.up_bps / 8e6:g}MB/s" if shape.per_host > 1 else ""
         policy = f"batch-a2a:batches={batches}{inside}"
-        out.append(Pair(KIND, f"split-{name}", *runs, (policy,), fabric=shape.per_host > 1))
+        out.append(Pair(KIND, f"split-{name}", before, after, (policy,), fabric=shape.per_host > 1))
     return out
