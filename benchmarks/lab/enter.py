@@ -25,12 +25,12 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def before_others() -> None:
+def before_others(priority: int = 1) -> None:
     """This process runs before those of usual priority, where the kernel lets it.
 
     Ranks sleep most of the time: what they do must not wait behind whatever else the machine does.
     """
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(priority))
     except OSError:
         return

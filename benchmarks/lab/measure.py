@@ -6,19 +6,26 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from . import machine
+from .cores import HELD_UP_S
 from .pairs import Run
 from .run import run as run_one
 
 TRIES = 3
-"""A run in which the machine stood still or lacked cores is made again, so often at most. Whether
-it is depends on the machine alone, never on how long its steps took."""
+"""A run in which the machine stood still is made again, so often at most. Whether it is depends on
+the machine alone, never on how long its steps took."""
 
 
 def folder_of(root: Path, name: str, repeat: int) -> Path:
     """Where the traces of a run lie."""
     return root / name / str(repeat)
+
+
+def _waited_pct(truth: dict[str, Any]) -> float:
+    waited = max(r["waited_s"] for r in truth["ranks"].values())
+    return 100 * waited * 1e9 / sum(truth["step_ns"])
 
 
 def measure(runs: dict[str, Run], root: Path, repeats: int, again: bool = False) -> list[str]:
@@ -39,12 +46,12 @@ def measure(runs: dict[str, Run], root: Path, repeats: int, again: bool = False)
             folder = folder_of(root, one.name, k)
             shutil.rmtree(folder, ignore_errors=True)
             done = run_one(one.shape, one.load, folder)
-            if not done.truth["trouble"]:
+            if done.truth["held_up_s"] <= HELD_UP_S:
                 break
         left = (time.monotonic() - begun) / (i + 1) * (len(todo) - i - 1)
         print(
             f"[{i + 1}/{len(todo)}] {one.name} {k}: {done.step_ns.mean() / 1e6:.1f} ms a step, "
-            f"cores {100 * done.truth['cores_busy']:.0f} %, {left:.0f} s left",
+            f"ranks waited for cores for {_waited_pct(done.truth):.1f} %, {left:.0f} s left",
             file=sys.stderr,
         )
         if done.truth["trouble"]:

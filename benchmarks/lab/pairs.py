@@ -39,6 +39,7 @@ def every() -> tuple[Pair, ...]:
         incast,
         levels,
         overlapped,
+        pytorch,
         rails,
         rates,
         split,
@@ -47,8 +48,10 @@ def every() -> tuple[Pair, ...]:
     )
 
     rooms = (stragglers, algorithms, rails, balanced, incast, levels, split, storage, overlapped,
-             rates)  # fmt: skip
-    found = tuple(pair for room in rooms for pair in room.pairs())
+             rates, pytorch)  # fmt: skip
+    found = [pair for room in rooms for pair in room.pairs()]
+    kinds = list(dict.fromkeys(p.kind for p in found))
+    found = tuple(sorted(found, key=lambda p: kinds.index(p.kind)))
     names = [p.name for p in found]
     assert len(set(names)) == len(names), "two pairs of one name"
     return found

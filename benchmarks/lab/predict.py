@@ -72,7 +72,7 @@ def verdicts(pairs: tuple[Pair, ...], root: Path, warehouse: Path) -> list[Verdi
         if not after or before is None:
             continue
         if pair.before.name not in known:
-            traces = sorted(map(str, folder_of(root, pair.before.name, 0).glob("rank*.jsonl.gz")))
+            traces = sorted(map(str, folder_of(root, pair.before.name, 0).glob("rank*.json*.gz")))
             with contextlib.redirect_stderr(io.StringIO()):
                 wh.ingest(traces, job=pair.before.name)
             known.add(pair.before.name)

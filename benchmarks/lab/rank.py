@@ -7,6 +7,7 @@ import resource
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ class Rank:
         self.shape, self.load, self.rank, self.clock = shape, load, rank, clock
         self.mesh = Mesh(shape, rank, load.ranks, load.alpha_us * 1e3)
         self.trace = Trace()
+        self.took: list[int] = []
+        """What each step took, ns, by the machine's clock."""
+        self._waited_s = self.waited_s = 0.0
         self._rooms = exchanges.Rooms()
         self._data = np.ones(
             max([t.size // 4 for t in load.step if isinstance(t, AllReduce)], default=1), np.int32
@@ -54,14 +58,16 @@ class Rank:
         warm = self.load.warmup
         for k in range(-warm, self.load.steps):
             if k == 0:
+                self._waited_s = cores.waited_s()
                 self.trace = Trace()
                 self.describe()
             self._step(k)
+        self.waited_s = cores.waited_s() - self._waited_s
         if self._behind is not None:
             self._behind.put(None)
 
     def _step(self, step: int) -> None:
-        start = self.clock.now_ns()
+        began, start = time.monotonic_ns(), self.clock.now_ns()
         for place, thing in enumerate(self.load.step):
             if isinstance(thing, Work):
                 self._work(thing, step, place)
@@ -73,6 +79,8 @@ class Rank:
                 self._moves(thing, step, "main")
         self._wait()
         self.trace.add("steps", step=step, start_ns=start, end_ns=self.clock.now_ns())
+        if step >= 0:
+            self.took.append(time.monotonic_ns() - began)
 
     def _work(self, work: Work, step: int, place: int) -> None:
         drawn = np.random.default_rng([self.load.seed, self.rank, step + 1000, place])
@@ -177,7 +185,7 @@ def _recorded(thing: AllReduce | AllToAll) -> str:
     return {"waves": "pairwise", "balanced": "direct"}.get(thing.algo, thing.algo)
 
 
-def main(shape: Shape, load: Workload, rank: int, clock: Clock, out: Path) -> dict[str, float]:
+def main(shape: Shape, load: Workload, rank: int, clock: Clock, out: Path) -> dict[str, Any]:
     """Runs a rank to its end; writes its trace; returns what it took of the machine."""
     one = Rank(shape, load, rank, clock)
     one.run()
@@ -186,5 +194,6 @@ def main(shape: Shape, load: Workload, rank: int, clock: Clock, out: Path) -> di
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "cpu_s": round(used.ru_utime + used.ru_stime, 3),
-        "waited_s": round(cores.waited_s(), 3),
+        "waited_s": round(one.waited_s, 4),
+        "step_ns": one.took,
     }

@@ -78,18 +78,18 @@ def run_on(net: Fabric, load: Workload, folder: Path) -> Ran:
         "clock_offset_ns": {str(r): c.offset_ns for r, c in enumerate(clocks)},
         "clock_drift_ppm": {str(r): c.drift_ppm for r, c in enumerate(clocks)},
         "cores_busy": round(use.busy, 4), "cores_stolen": round(use.stolen, 4),
-        "seconds": round(use.seconds, 3), "trouble": _trouble(truth, use.seconds),
+        "seconds": round(use.seconds, 3), "trouble": _trouble(truth),
         "dropped_packets": net.dropped(),
     }  # fmt: skip
     (folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return Ran(folder, truth)
 
 
-def _trouble(truth: dict[str, Any], seconds: float) -> str:
+def _trouble(truth: dict[str, Any]) -> str:
     """What makes a run say nothing about a network; empty for nothing. Step times do not count."""
     if truth["held_up_s"] > cores.HELD_UP_S:
         return f"the machine stood still for {truth['held_up_s']:.2f} s"
-    waited = max(r["waited_s"] for r in truth["ranks"].values()) / seconds
+    waited = max(r["waited_s"] for r in truth["ranks"].values()) * 1e9 / sum(truth["step_ns"])
     if waited > cores.MOST_WAITED:
         return f"a rank waited for a core for {100 * waited:.1f} % of the time"
     return ""
@@ -120,19 +120,26 @@ def _launch() -> None:
             streams.append(_fork(seats[s], one))
         time.sleep(0.3)
 
+    what, ending = rank.main, "jsonl"
+    if load.engine == "gloo":
+        from . import gloo
+
+        gloo.prepare()
+        what, ending = gloo.main, "json"
+
     def main(r: int) -> None:
-        spent = rank.main(shape, load, r, clocks[r], folder / f"rank{r}.jsonl")
+        spent = what(shape, load, r, clocks[r], folder / f"rank{r}.{ending}")
         (folder / f"spent{r}.json").write_text(json.dumps(spent))
 
     children = [_fork(name, lambda r=r: main(r)) for r, name in enumerate(seats)]
-    enter.before_others()
+    enter.before_others(2)
     bad, late_s = _waited(children)
     for pid in streams:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
     if bad:
         sys.exit("a rank ended with an error")
-    print(json.dumps({**_gathered(load, clocks, folder), "held_up_s": round(late_s, 3)}))
+    print(json.dumps({**_gathered(load, folder), "held_up_s": round(late_s, 3)}))
 
 
 def _waited(children: list[int]) -> tuple[bool, float]:
@@ -170,25 +177,23 @@ def _fork(namespace: str, what) -> int:
         os._exit(1)
 
 
-def _gathered(load: Workload, clocks: list[Clock], folder: Path) -> dict[str, Any]:
+def _gathered(load: Workload, folder: Path) -> dict[str, Any]:
     """Ranks' and storage's rows in one file a rank; each step's time, the mean over ranks.
 
     A step's time on a rank is its own clock's difference: no offset is in it.
     """
-    took = []
-    spent = {}
-    for r, clock in enumerate(clocks):
-        part, more = folder / f"rank{r}.jsonl", folder / f"storage{r}.jsonl"
-        text = part.read_text() + (more.read_text() if more.exists() else "")
-        rows = [json.loads(line) for line in text.splitlines()]
-        true = 1 + clock.drift_ppm * 1e-6
-        steps = [row for row in rows if row["table"] == "steps"]
-        took.append([(s["end_ns"] - s["start_ns"]) / true for s in steps])
-        with gzip.GzipFile(folder / f"rank{r}.jsonl.gz", "wb", mtime=0) as f:
-            f.write(text.encode())
+    took, spent = [], {}
+    for r in range(load.ranks):
         used = folder / f"spent{r}.json"
-        spent[str(r)] = json.loads(used.read_text())
-        for old in (part, more, used):
+        said = json.loads(used.read_text())
+        took.append(said.pop("step_ns"))
+        spent[str(r)] = said
+        used.unlink()
+        part, more = folder / f"rank{r}.jsonl", folder / f"storage{r}.jsonl"
+        if part.exists():
+            with gzip.GzipFile(folder / f"rank{r}.jsonl.gz", "wb", mtime=0) as f:
+                f.write(part.read_bytes() + (more.read_bytes() if more.exists() else b""))
+        for old in (part, more):
             old.unlink(missing_ok=True)
     return {"step_ns": [round(t) for t in np.mean(took, axis=0)], "ranks": spent}
 

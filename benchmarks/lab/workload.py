@@ -86,6 +86,8 @@ class Workload:
     storage: Storage | None = None
     alpha_us: float = 500.0
     """What a round of messages costs before its bytes move."""
+    engine: str = "sockets"
+    """sockets: collectives of our own; gloo: PyTorch's, under its profiler."""
     seed: int = 1
     skew_ms: float = 40.0
     """Host clocks are off by up to so much, each way."""
