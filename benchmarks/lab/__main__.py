@@ -73,13 +73,13 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def _table(asked: argparse.Namespace) -> int:
-    from . import predict, table
+    from . import clocks, predict, table
 
     with tempfile.TemporaryDirectory() as scratch:
-        found = predict.verdicts(_chosen(asked), asked.data, Path(scratch))
+        found, checks = predict.verdicts(_chosen(asked), asked.data, Path(scratch))
     if not found:
         raise LabError(f"no runs in {asked.data}: python -m benchmarks.lab run makes them")
-    print("\n".join(table.lines(found, asked.words)))
+    print("\n".join([*table.lines(found, asked.words), *clocks.lines(checks)]))
     return 0
 
 

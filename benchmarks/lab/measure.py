@@ -12,15 +12,11 @@ from . import machine
 from .cores import HELD_UP_S
 from .pairs import Run
 from .run import run as run_one
+from .truth import folder_of
 
 TRIES = 3
 """A run in which the machine stood still is made again, so often at most. Whether it is depends on
 the machine alone, never on how long its steps took."""
-
-
-def folder_of(root: Path, name: str, repeat: int) -> Path:
-    """Where the traces of a run lie."""
-    return root / name / str(repeat)
 
 
 def _waited_pct(truth: dict[str, Any]) -> float:

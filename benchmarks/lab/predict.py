@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .measure import folder_of
+from . import clocks, truth
 from .pairs import Pair
 
 
@@ -58,24 +57,32 @@ class Verdict(NamedTuple):
         return "right" if self.gain_pct * self.predicted_gain_pct > 0 else "wrong"
 
 
-def verdicts(pairs: tuple[Pair, ...], root: Path, warehouse: Path) -> list[Verdict]:
-    """Of every pair whose runs are there; the first repeat of the run before is what is traced."""
+def verdicts(
+    pairs: tuple[Pair, ...], root: Path, warehouse: Path
+) -> tuple[list[Verdict], list[clocks.Check]]:
+    """Of every pair whose runs are there; the first repeat of the run before is what is traced.
+
+    And how well the clocks of each run before were found.
+    """
     import retime
 
     warnings.simplefilter("ignore")
     wh = retime.open(str(warehouse))
-    known = set()
+    known, checks = set(), []
     out = []
     for pair in pairs:
-        after = [t for k in range(99) if (t := _truth(root, pair.after.name, k))]
-        before = _truth(root, pair.before.name, 0)
+        after = [t for k in range(99) if (t := truth.of(root, pair.after.name, k))]
+        before = truth.of(root, pair.before.name, 0)
         if not after or before is None:
             continue
         if pair.before.name not in known:
-            traces = sorted(map(str, folder_of(root, pair.before.name, 0).glob("rank*.json*.gz")))
+            traces = sorted(
+                map(str, truth.folder_of(root, pair.before.name, 0).glob("rank*.json*.gz"))
+            )
             with contextlib.redirect_stderr(io.StringIO()):
                 wh.ingest(traces, job=pair.before.name)
             known.add(pair.before.name)
+            checks.append(clocks.check(wh.job(pair.before.name), root, pair.before.name))
         fabric = None
         if pair.fabric:
             fabric = str(warehouse / f"{pair.before.name}.toml")
@@ -84,12 +91,7 @@ def verdicts(pairs: tuple[Pair, ...], root: Path, warehouse: Path) -> list[Verdi
             )
         said = retime.replay(wh.job(pair.before.name), policies=list(pair.policies), fabric=fabric)
         out.append(_verdict(pair, said, before, after))
-    return out
-
-
-def _truth(root: Path, name: str, repeat: int) -> dict[str, Any] | None:
-    path = folder_of(root, name, repeat) / "truth.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return out, checks
 
 
 def _verdict(pair: Pair, said: dict[str, Any], before: dict, after: list[dict]) -> Verdict:
