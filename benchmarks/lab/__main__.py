@@ -32,14 +32,18 @@ def _parser() -> argparse.ArgumentParser:
         ("run", "run pairs", _run),
         ("table", "print the table from runs that are there", _table),
         ("list", "the pairs, and what estimates each", _list),
+        ("pack", "put runs into one file, which `table --data` reads, too", _pack),
         ("clean", "remove what crashed runs left", _clean),
     ):
         one = commands.add_parser(name, help=what)
         one.set_defaults(do=do)
         if name == "clean":
             continue
-        one.add_argument("pairs", nargs="*", help="kinds or names that pairs begin with")
         one.add_argument("--data", type=Path, default=Path("lab-results"), help="folder of runs")
+        if name == "pack":
+            one.add_argument("to", type=Path, help="the file, a .zip")
+            continue
+        one.add_argument("pairs", nargs="*", help="kinds or names that pairs begin with")
         if name in ("all", "run"):
             one.add_argument("--repeats", type=int, default=2, help="of every run")
             one.add_argument("--again", action="store_true", help="also what is there already")
@@ -73,13 +77,21 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def _table(asked: argparse.Namespace) -> int:
-    from . import clocks, predict, table
+    from . import archive, clocks, predict, table
 
     with tempfile.TemporaryDirectory() as scratch:
-        found, checks = predict.verdicts(_chosen(asked), asked.data, Path(scratch))
+        data = archive.opened(asked.data, Path(scratch) / "runs")
+        found, checks = predict.verdicts(_chosen(asked), data, Path(scratch) / "warehouse")
     if not found:
         raise LabError(f"no runs in {asked.data}: python -m benchmarks.lab run makes them")
     print("\n".join([*table.lines(found, asked.words), *clocks.lines(checks)]))
+    return 0
+
+
+def _pack(asked: argparse.Namespace) -> int:
+    from . import archive
+
+    print(archive.pack(asked.data, asked.to))
     return 0
 
 

@@ -42,6 +42,8 @@ def measure(runs: dict[str, Run], root: Path, repeats: int, again: bool = False)
             folder = folder_of(root, one.name, k)
             shutil.rmtree(folder, ignore_errors=True)
             done = run_one(one.shape, one.load, folder)
+            described = one.shape.toml(one.name, one.load.alpha_us)
+            (folder / "fabric.toml").write_text(described)
             if done.truth["held_up_s"] <= HELD_UP_S:
                 break
         left = (time.monotonic() - begun) / (i + 1) * (len(todo) - i - 1)

@@ -85,10 +85,7 @@ def verdicts(
             checks.append(clocks.check(wh.job(pair.before.name), root, pair.before.name))
         fabric = None
         if pair.fabric:
-            fabric = str(warehouse / f"{pair.before.name}.toml")
-            Path(fabric).write_text(
-                pair.before.shape.toml(pair.before.name, pair.before.load.alpha_us)
-            )
+            fabric = str(truth.folder_of(root, pair.before.name, 0) / "fabric.toml")
         said = retime.replay(wh.job(pair.before.name), policies=list(pair.policies), fabric=fabric)
         out.append(_verdict(pair, said, before, after))
     return out, checks
