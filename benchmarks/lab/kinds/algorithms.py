@@ -8,7 +8,7 @@ from .jobs import data_parallel, gradients
 
 KIND = "algorithm changed"
 ALGORITHMS = ("tree", "halving-doubling", "recursive-doubling", "direct")
-SIZES = {"small": 20_000, "middle": 200_000, "large": 1_200_000}
+SIZES = {"small": 60_000, "middle": 200_000, "large": 1_200_000}
 
 
 def pairs() -> list[Pair]:

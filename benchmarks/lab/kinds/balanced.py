@@ -19,8 +19,8 @@ def _job(ranks: int, thing: AllToAll) -> Workload:
 
 def pairs() -> list[Pair]:
     """Hot experts on one rail, busy sources on one rail, both, and hardly any."""
-    wide = Shape(2, 4, nic_bps=50 * MBIT, up_bps=400 * MBIT)
-    four = Shape(4, 2, nic_bps=60 * MBIT, up_bps=400 * MBIT)
+    wide = Shape(2, 4, nic_bps=40 * MBIT, up_bps=200 * MBIT)
+    four = Shape(4, 2, nic_bps=50 * MBIT, up_bps=200 * MBIT)
     cases = (
         ("hot-experts", wide, (4, 1, 1, 1, 4, 1, 1, 1), ()),
         ("busy-sources", wide, (), (3, 1, 1, 1, 3, 1, 1, 1)),

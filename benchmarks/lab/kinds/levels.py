@@ -24,8 +24,8 @@ def _job(shape: Shape, sizes: tuple[int, ...], algo: str) -> Workload:
 
 def pairs() -> list[Pair]:
     """Two hosts of four and four of two, more and fewer bytes."""
-    wide = Shape(2, 4, nic_bps=40 * MBIT, up_bps=400 * MBIT)
-    four = Shape(4, 2, nic_bps=50 * MBIT, up_bps=400 * MBIT)
+    wide = Shape(2, 4, nic_bps=40 * MBIT, up_bps=200 * MBIT)
+    four = Shape(4, 2, nic_bps=50 * MBIT, up_bps=200 * MBIT)
     cases = (
         ("2x4-large", wide, (600_000, 200_000)),
         ("2x4-small", wide, (48_000, 16_000)),
