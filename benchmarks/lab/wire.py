@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .fabric import address
+from .fabric import BURST_BYTES, address
 from .shape import Shape
 
 UP = 99
@@ -54,6 +54,9 @@ class Mesh:
     def __init__(self, shape: Shape, rank: int, ranks: int, alpha_ns: float = 0.0):
         self.rank = rank
         self._alpha_s = alpha_ns * 1e-9
+        self._rate_bps = {
+            path: shape.rate(rank, port_of(path)) for path in (*range(shape.nics), UP)
+        }
         self.sent: dict[tuple[int, int], int] = {}
         self.got: dict[tuple[int, int], int] = {}
         self._to: dict[tuple[int, int], socket.socket] = {}
@@ -84,11 +87,13 @@ class Mesh:
     def exchange(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
         """Moves all of these; returns when what is sent is on its way and the rest has come.
 
-        Each call waits for what a message costs before its bytes move: veth pairs have no latency
-        to speak of, networks do.
+        Each call waits for what a message costs before its bytes move (veth pairs have no latency
+        to speak of, networks do), and for its first packet: a full token bucket lets that pass at
+        once, a wire does not.
         """
-        if self._alpha_s:
-            time.sleep(self._alpha_s)
+        wait_s = self._alpha_s + self._first_packet_s(sends)
+        if wait_s:
+            time.sleep(wait_s)
         out = {self._to[m.peer, m.path]: [m, 0] for m in sends if len(m.data)}
         into = {self._to[m.peer, m.path]: [m, 0] for m in receives if len(m.data)}
         for counts, messages in ((self.sent, sends), (self.got, receives)):
@@ -115,6 +120,15 @@ class Mesh:
                 if s not in out and s not in into:
                     poller.unregister(s)
                     asked.pop(s)
+
+    def _first_packet_s(self, sends: Sequence[Message]) -> float:
+        by_path: dict[int, int] = {}
+        for m in sends:
+            by_path[m.path] = by_path.get(m.path, 0) + len(m.data)
+        return max(
+            (8 * min(n, BURST_BYTES) / self._rate_bps[path] for path, n in by_path.items()),
+            default=0.0,
+        )
 
     def close(self) -> None:
         """Ends all connections."""
