@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
         ("run", "run pairs", _run),
         ("table", "print the table from runs that are there", _table),
         ("list", "the pairs, and what estimates each", _list),
+        ("forms", "what all-reduces took against their closed forms", _forms),
         ("pack", "put runs into one file, which `table --data` reads, too", _pack),
         ("clean", "remove what crashed runs left", _clean),
     ):
@@ -88,6 +89,16 @@ def _table(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _forms(asked: argparse.Namespace) -> int:
+    from . import archive, closed
+
+    with tempfile.TemporaryDirectory() as scratch:
+        data = archive.opened(asked.data, Path(scratch))
+        found = [h for r in runs(_chosen(asked)).values() for h in closed.held(r, data)]
+    print("\n".join(closed.lines(found)))
+    return 0
+
+
 def _pack(asked: argparse.Namespace) -> int:
     from . import archive
 
@@ -96,7 +107,8 @@ def _pack(asked: argparse.Namespace) -> int:
 
 
 def _all(asked: argparse.Namespace) -> int:
-    return _run(asked) or _table(asked)
+    trouble = _run(asked)
+    return _table(asked) or trouble
 
 
 def _list(asked: argparse.Namespace) -> int:

@@ -18,8 +18,9 @@ from .commands import batch, run
 from .errors import LabError
 from .shape import ETHERNET_BYTES, MTU_BYTES, Shape
 
-BURST_BYTES = MTU_BYTES + ETHERNET_BYTES + 186
-"""One packet and the time a timer may be late: more would let the start of a message go free."""
+BURST_BYTES = 2 * (MTU_BYTES + ETHERNET_BYTES) + 100
+"""Two packets: with less, what a timer is late is lost to the rate. Ranks wait for as much before
+they send (`wire`), so that the start of a message does not go free."""
 WINDOW_BYTES = 128 * 1024
 """About what one connection has under way (the ranks' buffers)."""
 NET = 10

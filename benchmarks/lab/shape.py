@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-MTU_BYTES = 1500
+MTU_BYTES = 3000
 HEADERS_BYTES = 52
 """IPv4 and TCP with time stamps, in each packet."""
 ETHERNET_BYTES = 14

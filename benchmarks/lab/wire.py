@@ -88,7 +88,7 @@ class Mesh:
         """Moves all of these; returns when what is sent is on its way and the rest has come.
 
         Each call waits for what a message costs before its bytes move (veth pairs have no latency
-        to speak of, networks do), and for its first packet: a full token bucket lets that pass at
+        to speak of, networks do), and for its first packets: a full token bucket lets those pass at
         once, a wire does not.
         """
         wait_s = self._alpha_s + self._first_packet_s(sends)
