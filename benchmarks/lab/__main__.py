@@ -20,6 +20,9 @@ def main(words: list[str] | None = None) -> int:
     except LabError as e:
         print(f"lab: {e}", file=sys.stderr)
         return 3
+    except KeyboardInterrupt:
+        print("lab: stopped; what is measured is kept, and goes on from there", file=sys.stderr)
+        return 130
 
 
 def _parser() -> argparse.ArgumentParser:
