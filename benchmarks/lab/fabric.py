@@ -21,8 +21,8 @@ from .shape import ETHERNET_BYTES, MTU_BYTES, Shape
 BURST_BYTES = 2 * (MTU_BYTES + ETHERNET_BYTES) + 100
 """Two packets: with less, what a timer is late is lost to the rate. Ranks wait for as much before
 they send (`wire`), so that the start of a message does not go free."""
-WINDOW_BYTES = 128 * 1024
-"""About what one connection has under way (the ranks' buffers)."""
+PLENTY_BYTES = 4 << 20
+"""A queue that holds all that connections can have under way."""
 NET = 10
 """Addresses are 10.<77 + what>.<which>.<seat + 1>, inside the namespaces alone."""
 
@@ -100,14 +100,16 @@ class Fabric:
                 switch += _joined(outer, port, name, bridge)
                 inside[name] += _up(port, address(s, port))
                 rate = shape.rate(s, port)
-                shaped.setdefault(name, []).append(self._tbf(port, rate))
+                shaped.setdefault(name, []).append(self._tbf(port, rate, PLENTY_BYTES))
                 shaped.setdefault(self.switches, []).append(self._tbf(outer, rate))
         if shape.storage_bps:
             port = "store" if shape.store_bps else "rail0"
             outer = f"{port}.st"
             switch += _joined(outer, port, self.storage, "stores" if shape.store_bps else "leaf0")
             inside[self.storage] += _up(port, address(STORAGE_SEAT, port))
-            shaped.setdefault(self.storage, []).append(self._tbf(port, shape.storage_bps))
+            shaped.setdefault(self.storage, []).append(
+                self._tbf(port, shape.storage_bps, PLENTY_BYTES)
+            )
             shaped[self.switches].append(self._tbf(outer, shape.storage_bps))
         if shape.spined and shape.uplink_bps:
             for leaf in range(shape.leaves):
@@ -151,8 +153,9 @@ class Fabric:
                 ]
         return [*lines, *(f"link set dev {b} up" for b in bridges)]
 
-    def _tbf(self, port: str, rate_bps: int) -> str:
-        held = self.shape.queue_bytes or WINDOW_BYTES * 2 * max(self.shape.seats, 4)
+    def _tbf(self, port: str, rate_bps: int, held_bytes: int = 0) -> str:
+        """A port's bucket; one of a switch holds what the shape says, if it says so."""
+        held = held_bytes or self.shape.queue_bytes or PLENTY_BYTES
         return f"qdisc add dev {port} root tbf rate {rate_bps}bit burst {BURST_BYTES} limit {held}"
 
     def dropped(self) -> dict[str, int]:

@@ -42,7 +42,7 @@ class Shape:
     store_bps: int = 0
     """Of a seat's own port to the storage; 0: storage comes over `rail0`."""
     queue_bytes: int = 0
-    """What a port holds before it drops; 0: enough for all that can be under way."""
+    """What a switch's port holds before it drops; 0: enough for all that can be under way."""
     slow: dict[tuple[int, str], int] = field(default_factory=dict)
 
     @property

@@ -32,7 +32,7 @@ def test_a_pair_from_the_network_to_the_verdict(able, tmp_path, name: str):
     runs = pairs.runs((pair,))
     measure.measure(runs, tmp_path / "runs", repeats=1)
     assert not [n for n in names.present() if n.split("-")[1] == str(os.getpid())]
-    (found,), (clock,) = predict.verdicts((pair,), tmp_path / "runs", tmp_path)
+    (found,), (clock,) = predict.verdicts((pair,), tmp_path / "runs", tmp_path / "warehouse")
     assert found.sign == "right"
     assert abs(found.error_pct) < ENOUGH_PCT
     assert clock.share < 0.05
