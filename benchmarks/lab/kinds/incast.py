@@ -9,7 +9,7 @@ from ..shape import EFFICIENCY, Shape
 from ..workload import AllToAll, Comm, Work, Workload
 
 KIND = "waves instead of incast"
-QUEUE_BYTES = 24_000
+QUEUE_BYTES = 13_000
 """A switch port that eight senders overflow."""
 WAVE_MS = 1.8
 """What one of seven waves costs: its own messages and, but for the last, a barrier of three rounds,
@@ -23,7 +23,7 @@ def _job(ranks: int, thing: AllToAll, pairs_too: bool) -> Workload:
     if pairs_too:
         # Groups of two have no incast: they tell it from bandwidth.
         comms["two"] = Comm(tuple((r, r + 1) for r in range(0, ranks, 2)), "cp")
-        step.append(AllToAll("two", 100_000))
+        step.append(AllToAll("two", 400_000))
     return Workload(ranks, tuple(step), comms)
 
 
