@@ -35,6 +35,7 @@ FORMATS: dict[str, Format] = {
     "ascend": Format("retime.ingest.stacks.ascend", "Ascend NPU profile", "timeline", True),
     "kineto": Format("retime.ingest.kineto", "PyTorch Kineto Chrome JSON", "timeline"),
     "recorded": Format("retime.ingest.recorded", "recorded operations, Parquet", "timeline"),
+    "plain": Format("retime.ingest.plain", "rows of tables, JSON lines", "timeline"),
     "nsys": Format("retime.ingest.nsys.report", "Nsight Systems export", "timeline", bundles=True),
     "nsys-recipe": Format(
         "retime.ingest.nsys.recipe", "Nsight Systems recipe tables", "timeline", bundles=True

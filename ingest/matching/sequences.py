@@ -24,6 +24,9 @@ CLIP_NS = 5_000_000
 """A residual counts no more than this: one stray operation must not outweigh the others."""
 WORST_SPREAD_NS = 200_000
 """Ends further apart than this on average do not 'nearly coincide'."""
+WORST_SHARE = 0.1
+"""Of host operations whose steps agree they may be this share of what one takes: over slow links
+the ranks of a ring end one after another. Which shift is meant, the steps' numbers say then."""
 RIVAL = 4.0
 """A shift wins only if the next best is this many times worse."""
 FLOOR_NS = 2_000
@@ -172,12 +175,16 @@ def _slide(a: Sequence, b: Sequence, lo: int, m: int) -> tuple[float, int, float
         return None
     score, offset = np.concatenate(scores), np.concatenate(offsets)
     length, stepped = np.concatenate(lengths), np.concatenate(in_step)
+    worst = WORST_SPREAD_NS
     if stepped.any():
         score, offset, length = score[stepped], offset[stepped], length[stepped]
+        if (b.near[lo : lo + m] >= HOST_NEAR_NS).all():
+            took = np.median(b.end[lo : lo + m] - b.start[lo : lo + m])
+            worst = max(worst, min(WORST_SHARE * float(took), CLIP_NS / 2))
     best = int(np.argmin(score))
     spread = max(float(score[best]), FLOOR_NS)
     # a short overlap can be a rival, but is no evidence
-    if spread > WORST_SPREAD_NS or 2 * length[best] < m:
+    if spread > worst or 2 * length[best] < m:
         return None
     rivals = np.delete(score, best)
     if len(rivals) and float(rivals.min()) < RIVAL * spread:

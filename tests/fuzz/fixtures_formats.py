@@ -236,6 +236,8 @@ def moe(here: Path | None) -> Iterator[Fixture]:
         "experts": [[1, 2], [3, 4]], "weights": [[0.5, 0.5], [0.25, 0.75]],
     })  # fmt: skip
     yield one("routing", "routing.parquet", parquet(own))
+    own_lines = module("plain/test_plain_timeline.py").LINES
+    yield one("plain", "rank0.jsonl", "".join(json.dumps(r) + "\n" for r in own_lines).encode())
     if here is None:
         return
     moe = here / "moe"

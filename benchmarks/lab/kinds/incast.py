@@ -1,0 +1,57 @@
+"""All-to-alls all at once before, in waves of permutations after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..pairs import Pair, Run
+from ..shape import EFFICIENCY, Shape
+from ..workload import AllToAll, Comm, Work, Workload
+
+KIND = "waves instead of incast"
+QUEUE_BYTES = 13_000
+"""A switch port that eight senders overflow."""
+WAVE_MS = 1.8
+"""What one of seven waves costs: its own messages and, but for the last, a barrier of three rounds,
+half a millisecond each."""
+
+
+def _job(ranks: int, thing: AllToAll, pairs_too: bool) -> Workload:
+    half = replace(thing, size=thing.size // 2)
+    comms = {"world": Comm((tuple(range(ranks)),), "ep")}
+    step = [Work("attention", 10.0), thing, Work("experts", 15.0), half, Work("head", 5.0)]
+    if pairs_too:
+        # Groups of two have no incast: they tell it from bandwidth.
+        comms["two"] = Comm(tuple((r, r + 1) for r in range(0, ranks, 2)), "cp")
+        step.append(AllToAll("two", 400_000))
+    return Workload(ranks, tuple(step), comms)
+
+
+def pairs() -> list[Pair]:
+    """Deep and shallow queues, even and uneven, small and large."""
+    deep, shallow = Shape(8), Shape(8, queue_bytes=QUEUE_BYTES)
+    skew = (3.0, 1, 1, 1, 1, 1, 1, 1)
+    cases = (
+        ("deep-even", deep, 400_000, ()),
+        ("deep-small", deep, 60_000, ()),
+        ("deep-uneven", deep, 300_000, skew),
+        ("shallow-even", shallow, 400_000, ()),
+        ("shallow-uneven", shallow, 300_000, skew),
+    )
+    out = []
+    for name, shape, size, weights in cases:
+        native = AllToAll("world", size, "direct", weights)
+        before, after = (
+            Run(
+                f"incast-{name}-{algo}",
+                shape,
+                _job(8, replace(native, algo=algo), shape is shallow),
+            )
+            for algo in ("direct", "waves")
+        )
+        nic = shape.nic_bps / 8e6 * EFFICIENCY
+        policy = f"wave-schedule:native=all-at-once,alpha_w={WAVE_MS:g}ms,nic={nic:.4g}MB/s" + (
+            ",gamma=fit,free=1" if shape is shallow else ""
+        )
+        out.append(Pair(KIND, f"waves-{name}", before, after, (policy,)))
+    return out
