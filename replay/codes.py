@@ -77,6 +77,11 @@ def _numbered(values):  # pragma: no cover - compiled
 
 @numba.njit(cache=True, nogil=True)
 def _slot(value, size):  # pragma: no cover - compiled
-    """Fibonacci hashing: the upper bits of the product spread values that differ by powers of 2."""
-    mixed = np.uint64(value) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed ^ (mixed >> np.uint64(29))) >> np.uint64(32)) & (size - 1)
+    """MurmurHash3's 64-bit finaliser (Appleby, public domain), shortened: all bits mix.
+
+    Values that differ only by high powers of 2 are spread as well as those that differ by low ones.
+    """
+    mixed = np.uint64(value)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xFF51AFD7ED558CCD)
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return np.int64(mixed >> np.uint64(32)) & (size - 1)
