@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# A first call may compile, and other tests run beside it: how long an example takes says nothing.
+settings.register_profile("retime", deadline=None)
+settings.load_profile("retime")
 
 ROOT = Path(__file__).resolve().parent.parent
 
