@@ -83,7 +83,9 @@ def apply(
             continue
         old = group["algo"][0]
         try:
-            found = _links(job, group, old, here, flat_nics, links)
+            # Ranks that scale-up links join use no NICs, however fast they are.
+            used = 1 if near >= n else flat_nics
+            found = _links(job, group, old, here, used, links)
         except (calibrate.NoFit, models.NoModel) as e:
             job = job.note(warnings=(f"{label}: left as measured: {e}",))
             continue

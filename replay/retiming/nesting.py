@@ -79,7 +79,7 @@ def of(job: ReplayJob, comm: str, n: int, local: int, wanted: tuple[int, ...] | 
     why = _unfit(n, here)
     if why or here == 1:
         return Nesting((n,), here, near, why)
-    return Nesting((here, n // here), here, here)
+    return Nesting((here, n // here), here, near)
 
 
 def levels(

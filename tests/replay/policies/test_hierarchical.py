@@ -113,6 +113,35 @@ def test_chunks_hide_the_faster_level(tables):
     assert best < whole
 
 
+def test_ranks_of_one_host_use_no_nics(tables):
+    # 400 GB/s in a host are eight NICs' worth, but of none.
+    job = two_hosts(tables, hosts=1, nics=8)
+    after = applied(job, "hierarchical:levels=8+2")
+    assert took(after, 192 * MIB) != took(job, 192 * MIB)
+    assert not any("one NIC" in a for a in after.assumptions)
+
+
+def test_hosts_of_one_domain_are_joined_by_its_links(tables):
+    # 16 ranks on 4 hosts, domains of two hosts or of all four: as the same levels by number.
+    job = two_hosts(tables, hosts=4)
+    fabric = load(FOUR)
+    assert fabric.scale_up is not None
+    took_ns = []
+    for domain in (4, 16):
+        wide = replace(fabric, scale_up=replace(fabric.scale_up, domain_gpus=domain))
+        there = replace(job, facts={**job.facts, "fabric": wide})
+        usual, named = (
+            applied(there, f"hierarchical:{spec}{GIVEN},flat_nics=1")
+            for spec in ("", "levels=4+4,")
+        )
+        np.testing.assert_array_equal(usual.graph.dur_ns, named.graph.dur_ns)
+        took_ns.append(took(usual, 192 * MIB))
+    m = 192 * MIB
+    assert took_ns[0] == pytest.approx(36_000 + 6 / 4 * m / 450 + 6 / 4 / 4 * m / 50, rel=1e-3)
+    want = 2 * 6_000 + (6 / 4 + 6 / 4 / 4) * m / 450
+    assert took_ns[1] == pytest.approx(want, rel=1e-3)
+
+
 def test_two_levels_by_name_are_the_usual_two(tables):
     job = two_hosts(tables)
     for spec in ("levels=8+2", "levels=8+2+1,local=8"):
