@@ -69,7 +69,15 @@ def apply(
         price, said = _simulated(job, fabric, seat, link, factor, domain, of, carried)
     else:
         price, said = _modelled(job, seat, link, factor, domain, of, carried)
+    said_before = job.warnings
     job, ratio = by_group.ratios(job, rows, price)
+    if factor != 1 and job.warnings == said_before and (ratio == 1).all():
+        job = job.note(
+            warnings=(
+                f"scale-fabric changed nothing: no collective's time depends on link={link} "
+                "(scale-up: inside a host or domain, scale-out: beyond it, all: both)",
+            )
+        )
     wider = link_rates.ratio(of, carried)
     return transfers.scaled(job, rows, ratio, bandwidth_ratio=wider).note(
         assumptions=(*ASSUMPTIONS, *said, *waits_say.useful_bandwidth(job, rows))

@@ -116,7 +116,9 @@ def test_a_factor_scales_bytes_and_not_messages(rings):
 
 def test_scale_up_links_are_of_communicators_inside_a_host(rings):
     job = rings.job(hosts=1)
-    assert_same(rings.under(job, "scale-fabric:factor=2"), job)
+    same = rings.under(job, "scale-fabric:factor=2")
+    assert_same(same, job)
+    assert any("no collective's time depends on link=scale-out" in w for w in same.warnings)
     half = rings.under(job, "scale-fabric:link=scale-up,factor=0.5")
     want = float(models.time_ns("all_reduce", "ring", 8, LARGE, 822.0, 225e9)) / 1e3
     assert rings.took_us(half, LARGE) == pytest.approx(want, rel=1e-3)
