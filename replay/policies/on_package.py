@@ -74,6 +74,11 @@ def apply(
             "policy on-package: latency_reached and bandwidth_reached are shares of the bounds, "
             "above 0 and at most 1 (0.78, 0.94)"
         )
+    if package.topology != "mesh" and (package.rows or package.columns):
+        raise BadParam(
+            f"policy on-package: rows and columns are of a mesh, and topology={package.topology}: "
+            "topology=mesh would work"
+        )
     job, found = transfers.chosen(job, op=op, dim=dim, comm=comm)
     job, found = altered.untouched(job, found, "on-package")
     if not len(found):

@@ -128,6 +128,12 @@ def test_ranks_that_are_no_mesh(rings):
     assert any("8 ranks are no mesh of 3" in w for w in after.warnings)
 
 
+@pytest.mark.parametrize("topology", ["direct", "ring", "row", "keep"])
+def test_rows_and_columns_are_of_a_mesh_only(rings, topology):
+    with pytest.raises(BadParam, match="topology=mesh would work"):
+        rings.under(rings.job(), f"on-package:topology={topology},rows=2,columns=4")
+
+
 @pytest.mark.parametrize(
     "spec", ["rows=-1", "clock=0", "stall=-1ms", "links=-2", "latency_reached=0"]
 )
