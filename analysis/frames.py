@@ -215,21 +215,6 @@ def waited_for(con: DuckDBPyConnection) -> pl.DataFrame:
     )
 
 
-def waits_by(con: DuckDBPyConnection, by: str) -> pl.DataFrame:
-    """Wait and transfer of all participations by `rank`, `dim` or `op`, with the wait's share."""
-    return frame(
-        con.sql(f"""
-        SELECT {by}, count(*) AS participations,
-            coalesce(sum(wait_ns) FILTER (wait_known), 0)::BIGINT AS wait_ns,
-            coalesce(sum(transfer_ns) FILTER (wait_known), 0)::BIGINT AS transfer_ns,
-            coalesce(sum(transfer_ns) FILTER (NOT wait_known), 0)::BIGINT AS unsplit_ns,
-            sum(wait_ns) FILTER (wait_known)
-                / nullif(sum(wait_ns + transfer_ns) FILTER (wait_known), 0) AS wait_share
-        FROM waits WHERE wait_ns IS NOT NULL GROUP BY {by} ORDER BY {by}
-        """)
-    )
-
-
 def waits_by_dim_and_op(con: DuckDBPyConnection) -> pl.DataFrame:
     """Wait and transfer of all participations by dimension and operation, the longest first."""
     return frame(

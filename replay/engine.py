@@ -6,7 +6,6 @@ import numba
 import numpy as np
 
 from .graph import TaskGraph
-from .sweep import over
 
 
 def replay(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -18,27 +17,6 @@ def replay(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
     start = np.empty(graph.n, np.int64)
     end = np.empty(graph.n, np.int64)
     _run(graph.gap_ns, graph.dur_ns, graph.pred_ptr, graph.pred, graph.release_ns, start, end)
-    return start, end
-
-
-def replay_many(
-    graph: TaskGraph, dur_ns: np.ndarray, gap_ns: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """`replay` of k what-ifs that share one graph: start and end, int64 [k, n] each.
-
-    `dur_ns` and `gap_ns` are int64 [k, n]; a `gap_ns` of None or shape [n] serves all k. On all
-    cores.
-    """
-    dur = np.ascontiguousarray(dur_ns, np.int64)
-    if dur.ndim != 2 or dur.shape[1] != graph.n:
-        raise ValueError(f"dur_ns has shape {dur.shape}, expected (k, {graph.n})")
-    gap = graph.gap_ns if gap_ns is None else np.asarray(gap_ns, np.int64)
-    gap = np.ascontiguousarray(gap)
-    gaps = gap if gap.ndim == 2 else [gap] * len(dur)
-    start = np.empty_like(dur)
-    end = np.empty_like(dur)
-    edges = graph.pred_ptr, graph.pred, graph.release_ns
-    over(lambda k: _run(gaps[k], dur[k], *edges, start[k], end[k]), range(len(dur)), tasks=0)
     return start, end
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,17 +20,6 @@ TMA_SMS, TMA_OF = 15, 148
 
 COPY_ENGINE_BYTES = 256 << 20
 """Copy engines come near link speed with pieces of about 256 MB (the same)."""
-
-
-class Engine(NamedTuple):
-    """What moves bytes: SMs' own loads and stores, TMA, or copy engines."""
-
-    name: str
-    reduces: bool
-    """Whether it can add up what it moves."""
-
-
-ENGINES = {e.name: e for e in (Engine("sm", True), Engine("tma", True), Engine("copy", False))}
 
 
 def waves(blocks: np.ndarray, sms: float) -> np.ndarray:

@@ -96,13 +96,6 @@ def enter(net, f):
 
 
 @numba.njit(cache=True)
-def enter_all(net):
-    """Puts every flow on the lists of its links."""
-    for f in range(len(net.path)):
-        enter(net, f)
-
-
-@numba.njit(cache=True)
 def leave(net, f):
     """Takes a flow off the lists of its links."""
     first = net.path_ptr[net.path[f]]

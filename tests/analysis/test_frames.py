@@ -54,8 +54,6 @@ def test_the_share_of_wait_at_sends_and_receives() -> None:
 
 
 def test_waits(small: duckdb.DuckDBPyConnection) -> None:
-    by_rank = frames.waits_by(small, "rank").rows()
-    assert by_rank == [(0, 1, 300, 200, 0, 0.6), (1, 1, 0, 200, 0, 0.0)]
     by_dim = frames.waits_by_dim_and_op(small).rows()
     assert by_dim == [("dp", "all_reduce", 2, 300, 400, 0, pytest.approx(3 / 7))]
 
@@ -111,7 +109,7 @@ def test_a_job_without_collectives_waits_for_nobody(open_rows: Open, rows: dict)
     rows["events"] = [e for e in rows["events"] if e["category"] != "comm"]
     con = open_rows(rows)
     assert frames.headline(con)["waited_for"] is None
-    assert frames.waits_by(con, "rank").is_empty()
+    assert frames.waits_by_dim_and_op(con).is_empty()
     assert frames.overlap_by_rank(con).is_empty()
 
 

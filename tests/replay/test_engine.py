@@ -1,7 +1,6 @@
 """The engine against a few tasks worked out by hand and a plain reference on random graphs."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.replay import engine, steps
@@ -93,17 +92,6 @@ def test_equals_the_reference_on_random_graphs(drawn):
     preds = [[a for a, b in edges if b == i] for i in range(n)]
     assert end.tolist() == [_reference(gap, dur, release, preds)[i] for i in order]
     assert (end - start).tolist() == [dur[i] for i in order]
-    twice = np.stack([graph.dur_ns, graph.dur_ns * 2])
-    starts, ends = engine.replay_many(graph, twice)
-    assert ends[0].tolist() == end.tolist()
-    alone = engine.replay(graph.with_(dur_ns=graph.dur_ns * 2))
-    assert (starts[1].tolist(), ends[1].tolist()) == tuple(a.tolist() for a in alone)
-
-
-def test_what_ifs_must_fit_the_graph():
-    graph, _ = build(3, np.array([], int), np.array([], int))
-    with pytest.raises(ValueError, match=r"expected \(k, 3\)"):
-        engine.replay_many(graph, np.zeros((2, 4), np.int64))
 
 
 @settings(max_examples=100, deadline=None)
