@@ -4,7 +4,8 @@ A result of a reduction of gradients is needed by the optimizer: by its first ke
 measured after the reduction. Where no kernel is named like an optimizer's, at the step's end;
 but where gathers on the same communicator follow in the step (an optimizer in parts, whose kernels
 are not known by name), where it was waited for. Only waits that come before are taken away, so
-that nothing waits longer than it did.
+that nothing waits longer than it did. Collectives of one communicator still follow one another:
+where only the host held the next one back (it waited for the result), the result itself does now.
 """
 
 from __future__ import annotations
@@ -70,15 +71,43 @@ def freed(graph: TaskGraph, transfer: np.ndarray, until: Sequence[str] = ()) -> 
     keep[gone] = False
     made = graph
     if len(gone):
+        first, then = _one_after_another(graph, transfer[who])
         made = edges.replaced(
             graph,
-            np.concatenate([src[keep], transfer[added]]),
-            np.concatenate([dst[keep], need[added]]),
+            np.concatenate([src[keep], transfer[added], first]),
+            np.concatenate([dst[keep], need[added], then]),
         )
     is_end = np.zeros(graph.n + 1, bool)
     is_end[:-1] = graph.extra.get("ends", np.full(graph.n, NULL)) != NULL
     ended = (need[who] < 0) | is_end[need[who]]
     return Freed(made, len(who), int((~ended).sum()), int(ended.sum()), int((~known).sum()))
+
+
+def _one_after_another(graph: TaskGraph, transfer: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Edges from each of these transfers to its rank's next arrival on the same communicator.
+
+    Not to one that had come before the transfer's end as recorded, and not between sends and
+    receives, which do not wait for each other.
+    """
+    pairs = are(graph, "send", "recv")
+    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.comm >= 0) & ~pairs)
+    transfer = transfer[(graph.comm[transfer] >= 0) & ~pairs[transfer]]
+    comms = len(graph.comm_names) or int(graph.comm.max(initial=0)) + 1
+    queue = graph.rank[arrive].astype(np.int64) * comms + graph.comm[arrive]
+    order = np.argsort(queue, kind="stable")
+    arrive, queue = arrive[order], queue[order]
+    mine = graph.rank[transfer].astype(np.int64) * comms + graph.comm[transfer]
+    low, high = (np.searchsorted(queue, mine, side) for side in ("left", "right"))
+    src, dst = [], []
+    for t, a, b in zip(transfer.tolist(), low.tolist(), high.tolist(), strict=True):
+        i = a + int(np.searchsorted(arrive[a:b], t))
+        # Added tasks were never measured: their order says that they come after.
+        while i < b and NULL != graph.start_ns[arrive[i]] < graph.end_ns[t]:
+            i += 1
+        if i < b:
+            src.append(t)
+            dst.append(int(arrive[i]))
+    return np.array(src, np.int64), np.array(dst, np.int64)
 
 
 def posted_ahead(graph: TaskGraph, arrive: np.ndarray, depth: int) -> TaskGraph:

@@ -173,6 +173,57 @@ def test_the_optimizer_waits_for_what_it_needs(tables):
     assert start[nexts].tolist() == [1_000_000] * 2
 
 
+def on_hosts(comms, *, op="all_reduce"):
+    """Ranks without devices compute 1 ms, reduce for 3, again on the next communicator, then adam.
+
+    Each waits for the result before it goes on: 1 ms + 3 + 1 + 3 + 0.1. No stream orders anything.
+    """
+    names = ("work", op, "adam")
+    rows, src, dst = [], [], []
+
+    def task(kind, rank, what, start_ms, dur_ms, after, comm=-1, number=-1):
+        n = len(rows)
+        at = graph.NULL if kind == Kind.JOIN else round(start_ms * MS) * 1_000
+        end = graph.NULL if kind == Kind.JOIN else at + round(dur_ms * MS) * 1_000
+        rows.append((kind, rank, names.index(what), comm, number, at, end, dur_ms * 1_000_000))
+        src.extend(after)
+        dst.extend([n] * len(after))
+        return n
+
+    last = {0: [], 1: []}
+    worked = {}
+    for number, comm in enumerate(comms):
+        since = 4 * number
+        worked = {
+            r: [task(Kind.HOST, r, "work", since, 1, [*last[r], *worked.get(r, [])])] for r in last
+        }
+        came = [task(Kind.ARRIVE, r, op, since + 1, 0, worked[r], comm, number) for r in last]
+        join = task(Kind.JOIN, -1, op, since + 1, 0, came, comm, number)
+        last = {r: [task(Kind.TRANSFER, r, op, since + 1, 3, [join], comm, number)] for r in last}
+    for r, before in last.items():
+        task(Kind.HOST, r, "adam", 4 * len(comms), 0.1, before)
+    kind, rank, what, comm, number, at, end, dur = (np.array(c) for c in zip(*rows, strict=True))
+    made, _ = graph.build(
+        len(rows), np.array(src), np.array(dst), order_ns=np.arange(len(rows)), kind=kind,
+        rank=rank, op=what, comm=comm, collective=number, start_ns=at, end_ns=end, dur_ns=dur,
+        step=np.zeros(len(rows)), op_names=names, comm_names=("a", "b"),
+    )  # fmt: skip
+    return made
+
+
+@pytest.mark.parametrize(
+    ("comms", "op", "took_ms"),
+    [((0, 0), "all_reduce", 7.1), ((0, 1), "all_reduce", 5.1), ((0, 0), "send", 5.1)],
+)
+def test_collectives_of_one_communicator_follow_one_another(comms, op, took_ms):
+    """Freed, the second reduction is asked for at 2 ms: its communicator carries the first one
+    until 4, so it ends at 7. Another communicator's ends at 5, and sends wait for no other."""
+    before = on_hosts(comms, op=op)
+    freed = asynchronous.freed(before, np.flatnonzero(before.kind == Kind.TRANSFER))
+    assert int(engine.replay(before)[1].max()) == 8_100_000
+    assert int(engine.replay(freed.graph)[1].max()) == took_ms * 1_000_000
+
+
 def test_where_no_optimizer_is_named_the_step_ends_with_it(tables):
     found = estimate(waiting(tables), "overlap:slowdown=1")
     assert found["step_ns"] == 2_100_000
