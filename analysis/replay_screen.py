@@ -128,8 +128,10 @@ def _floors_words(floors: Mapping[str, Any]) -> str:
 
 
 def estimate(row: Mapping[str, Any], steps: int) -> str:
-    """A re-timed step with its interval; of one step there is none."""
-    bounds = (None, None) if steps == 1 else (row.get("low_ns"), row.get("high_ns"))
+    """A re-timed step with its interval; of one step that stays as it was there is none."""
+    bounds = row.get("low_ns"), row.get("high_ns")
+    if steps == 1 and bounds[0] == bounds[1]:
+        bounds = None, None
     return units.interval(row["step_ns"], *bounds)
 
 

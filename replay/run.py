@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ingest.errors import UnusableInput, UsageError
-from . import bounds, engine, scenarios, sweep
+from . import bounds, doubt, engine, scenarios, sweep
 from . import steps as timing
 from .calibration import calibrate
 from .contention import settle
@@ -115,7 +115,8 @@ def replay(
     `replayed_ns`, means over steps; `fidelity_pct`, and what it rests on: `critical_path`
     (`critical.CriticalPath`); `floors` (`free_communication_ns`, `busiest_link_ns`, `link`:
     `bounds.Floors`); `warnings` about the baseline; and `policies`, each with `name`, `params`,
-    `step_ns`, `low_ns`, `high_ns` (the 95 % bootstrap interval over steps), `gain_pct`,
+    `step_ns`, `low_ns`, `high_ns` (what steps differ by, a bootstrap, what the model may be off
+    by, and runs of one job by: `doubt`), `gain_pct`,
     `recovered` (`wait_ns`, `transfer_ns`, `exposed_ns`: what a rank saves a step), `floors`,
     `assumptions`, `warnings`. With `calibration`, `calibrate.table` under that name, and its
     `pools`, `curves` and `lateness` as `calibration_levels`, `calibration_curves`, `lateness`.
@@ -255,6 +256,12 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
     floors, highest = _floors(base, job, start, float(times.mean()))
     low, high, said = interval(base.replayed_ns, times)
     ratio = float(times.mean()) / was
+    assumed: tuple[str, ...] = ()
+    names = [policy.name for policy, _ in scenario]
+    doubtful = doubt.bounds_ns(base.job, job, base.steps, doubt.share(names))
+    if doubtful is not None:
+        low, high = doubt.widened(ratio, low, high, doubtful.mean(axis=1) / was)
+        assumed = (doubt.said(names),)
     if ratio * was < highest:
         said = (
             *said,
@@ -262,7 +269,8 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
             f"needs ({floors['link']}); the policy makes that link faster, or is too hopeful",
         )
         ratio = highest / was
-        low, high = max(low, ratio), max(high, ratio)
+        high = max(high, ratio)
+    low = max(low, min(ratio, highest / was))
     now = timing.communication(job.graph, start, end, base.steps)
     order = scenarios.name(scenario)
     applied = (f"applied in the order of their stages: {order}",) if len(scenario) > 1 else ()
@@ -278,7 +286,7 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
             for name, was, is_now in zip(now._fields, base.communication, now, strict=True)
         },
         "floors": floors,
-        "assumptions": told((*applied, *base.job.assumptions, *job.assumptions)),
+        "assumptions": told((*applied, *base.job.assumptions, *job.assumptions, *assumed)),
         "warnings": told((*_warnings(base), *job.warnings, *said)),
     }
 
@@ -328,7 +336,11 @@ def interval(base_ns: np.ndarray, now_ns: np.ndarray) -> tuple[float, float, tup
     k = len(base_ns)
     if k < 3:
         ratios = now_ns / base_ns
-        what = "one step: no interval" if k == 1 else "two steps: the interval is their two values"
+        what = (
+            "one step: the interval has nothing of what steps differ by"
+            if k == 1
+            else "two steps: the interval is at least their two values"
+        )
         return float(ratios.min()), float(ratios.max()), (what,)
     drawn = np.random.default_rng(0).integers(0, k, (DRAWS, k))
     ratios = now_ns[drawn].sum(1) / base_ns[drawn].sum(1)

@@ -1,0 +1,99 @@
+"""How far off an estimate may be for its model's sake, beside what steps differ by.
+
+A policy's model gives some tasks other times. The replay is made twice more, with all of these off
+by the same share, to either side: what that does to the step is the model's part of the interval,
+so that a time that hides behind others widens nothing. The shares come from a real little network
+on which the same changes were made and measured (docs/lab.md, `python -m benchmarks.lab shares`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from . import edges, engine
+from . import steps as timing
+from .graph import Kind
+from .policy import ReplayJob
+
+SHARES = {
+    "align-arrivals": 0.10,
+    "algorithm": 0.05,
+    "scale-fabric": 0.04,
+    "rail-balance": 0.10,
+    "wave-schedule": 0.15,
+    "hierarchical": 0.04,
+    "batch-a2a": 0.10,
+    "isolate-storage": 0.05,
+    "overlap": 0.05,
+}
+"""By policy: what nine of ten of the lab's pairs were off by at most, of the times that changed."""
+
+UNMEASURED = 0.10
+"""Of policies that the lab has no pair of: as the less exact of those that it has."""
+
+BETWEEN_RUNS = 0.01
+"""Of the step: what two runs of one job differ by, as a step is measured in one and estimated for
+another."""
+
+
+def share(policies: Iterable[str]) -> float:
+    """What the times that some policies changed may be off by, of themselves: the largest share."""
+    return max((SHARES.get(name, UNMEASURED) for name in policies), default=0.0)
+
+
+def said(policies: Iterable[str]) -> str:
+    """The sentence that says what an interval is made of."""
+    names = list(policies)
+    missing = sorted({name for name in names if name not in SHARES})
+    more = f"; {', '.join(missing)}: not measured there, so assumed" if missing else ""
+    return (
+        f"the interval: what steps differ by, {100 * share(names):.0f} % of the times that changed "
+        f"(as in the lab, docs/lab.md{more}), {100 * BETWEEN_RUNS:.0f} % between runs"
+    )
+
+
+def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> np.ndarray | None:
+    """Steps' times with every changed time shorter and longer by `off` of itself: float64 [2, s].
+
+    `steps` (int64 [s]) are those that count. A transfer that changed is off by a share of all it
+    takes, as a model gives that anew; other tasks and launch delays by a share of what they changed
+    by, as the rest of them was measured. None where nothing changed.
+    """
+    before, after = was.graph, now.graph
+    factor = now.facts.get("time_factor", 1.0)
+    like = edges.origin(after)
+    changed, delay = after.dur_ns - before.dur_ns[like], after.gap_ns - before.gap_ns[like]
+    if (
+        factor == 1.0
+        and after.n == before.n
+        and np.array_equal(after.pred, before.pred)
+        and not changed.any()
+        and not delay.any()
+    ):
+        return None
+    anew = (changed != 0) & (after.kind == Kind.TRANSFER)
+    dur_off = np.rint(off * np.where(anew, after.dur_ns, np.abs(changed))).astype(np.int64)
+    gap_off = np.rint(off * np.abs(delay)).astype(np.int64)
+    sides = []
+    for side in (-1, 1):
+        moved = after.with_(
+            dur_ns=np.maximum(after.dur_ns + side * dur_off, 0),
+            gap_ns=np.maximum(after.gap_ns + side * gap_off, 0),
+        )
+        numbers, times = timing.step_times(moved, *engine.replay(moved))
+        sides.append(times[np.isin(numbers, steps)] * (factor + side * off * abs(factor - 1.0)))
+    return np.stack(sides)
+
+
+def widened(ratio: float, low: float, high: float, by_model: np.ndarray) -> tuple[float, float]:
+    """The interval about a ratio of steps with what is not of steps in it; parts add as squares.
+
+    `low` and `high` are what steps differ by, `by_model` the ratio with shorter and with longer
+    changed times.
+    """
+    runs = BETWEEN_RUNS * ratio
+    down = np.sqrt((ratio - low) ** 2 + (ratio - by_model[0]) ** 2 + runs**2)
+    up = np.sqrt((high - ratio) ** 2 + (by_model[1] - ratio) ** 2 + runs**2)
+    return float(ratio - down), float(ratio + up)
