@@ -48,15 +48,22 @@ def gaps_ns(graph: TaskGraph) -> np.ndarray:
     return median_of_like(likeness(graph), graph.gap_ns)
 
 
-def median_of_like(code: np.ndarray, values: np.ndarray) -> np.ndarray:
+def median_of_like(
+    code: np.ndarray, values: np.ndarray, counts: np.ndarray | None = None
+) -> np.ndarray:
     """int64 [n]: the median of the values of each row's group (halves of a ns are dropped).
 
-    `code` is the group of each row, 0 or more.
+    `code` is the group of each row, 0 or more; of a group only rows that `counts` (bool [n]), if
+    it has such.
     """
     if not len(code):
         return values
     code, values = (np.ascontiguousarray(x, np.int64) for x in (code, values))
-    return _medians(code, values, np.ones(len(code), bool), int(code.max()) + 1)[code]
+    if counts is None:
+        counts = np.ones(len(code), bool)
+    else:
+        counts = counts | (np.bincount(code, counts) == 0)[code]
+    return _medians(code, values, counts, int(code.max()) + 1)[code]
 
 
 @numba.njit(cache=True, nogil=True)

@@ -9,6 +9,10 @@ when its own cause does. Closest-knit communicators (most collectives) come firs
 replayed after each, and all of it is repeated until no rank is late by work of its own: a chain
 beside the first may then be what holds the rank up. The factor scales what was shed so.
 
+Ranks that are named are aligned with the others: med is then the median of the participants that
+are not named. With none named it is that of all, which says nothing where half of the ranks are
+late: where two groups of ranks stand apart so, that is told.
+
 `to=ideal` moves every selected operation to its ideal instead (`ideal`), which on the graph
 without launch delays gives the straggler study's S.
 """
@@ -23,7 +27,7 @@ from ..codes import distinct
 from ..findings import ideal
 from ..graph import Kind, TaskGraph
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
-from ..retiming import waits_say
+from ..retiming import halves, waits_say
 
 MAX_ROUNDS = 100
 MOST_FACTOR = 1000
@@ -34,8 +38,9 @@ CONVERGED = 1e-3
 
 SHED = (
     "a late rank can shed what its work since the communicator's last collective has above the "
-    "median of the participants; transfers keep their measured time"
+    "median of the participants{}; transfers keep their measured time"
 )
+OTHERS = " that are not among the ranks given"
 ALONE = (
     "align-arrivals: no collective was seen on two ranks: who is late is not known; record every "
     "rank of a communicator, on one clock"
@@ -63,9 +68,8 @@ def apply(
     graph = job.graph
     _known("ranks", ranks, graph.rank)
     _known("stage", stage, graph.extra.get("stage", np.empty(0, np.int64)))
-    chosen = np.ones(graph.n, bool)
-    if ranks:
-        chosen &= np.isin(graph.rank, ranks)
+    named = np.isin(graph.rank, ranks)
+    chosen = named.copy() if ranks else np.ones(graph.n, bool)
     if stage:
         chosen &= np.isin(graph.extra.get("stage", np.full(graph.n, -1)), stage)
     of_op = graph.ops(*op) if op else np.ones(graph.n, bool)
@@ -74,11 +78,14 @@ def apply(
     if to == "ideal":
         graph = _to_ideal(graph, chosen & of_op, factor, cause)
     else:
-        graph = _align(graph, chosen, of_op, factor, cause)
+        graph, apart = _align(graph, chosen, ~named, of_op, factor, cause)
         if graph is job.graph:
             return job.note(warnings=(ALONE,))
+        if not ranks and factor < 1:
+            job = job.note(warnings=tuple(apart))
+    shed = SHED.format(OTHERS if ranks else "")
     return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
-        assumptions=(IDEAL if to == "ideal" else SHED, *waits_say.who_is_late(job))
+        assumptions=(IDEAL if to == "ideal" else shed, *waits_say.who_is_late(job))
     )
 
 
@@ -110,11 +117,17 @@ def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
 
 
 def _align(
-    graph: TaskGraph, chosen: np.ndarray, of_op: np.ndarray, factor: float, cause: str
-) -> TaskGraph:
-    layers = [_Layer(graph, comms, chosen, of_op, cause) for comms in _layers(graph)]
+    graph: TaskGraph,
+    chosen: np.ndarray,
+    others: np.ndarray,
+    of_op: np.ndarray,
+    factor: float,
+    cause: str,
+) -> tuple[TaskGraph, list[str]]:
+    """The aligned graph, and what is to be said of ranks that stand apart in halves."""
+    layers = [_Layer(graph, comms, chosen, others, of_op, cause) for comms in _layers(graph)]
     if not layers:
-        return graph
+        return graph, []
     order, place = graph.chains.order, graph.chains.place
     dur, gap, end = graph.dur_ns[order], graph.gap_ns[order], np.empty(graph.n, np.int64)
     shed_ns = 0
@@ -130,7 +143,7 @@ def _align(
     )
     if factor < 1:
         graph = _hold_early(graph, layers, factor)
-    return graph
+    return graph, [said for layer in layers for said in layer.apart]
 
 
 def _arrivals(graph: TaskGraph, comms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -177,12 +190,16 @@ class _Layer:
         graph: TaskGraph,
         comms: np.ndarray,
         chosen: np.ndarray,
+        others: np.ndarray,
         of_op: np.ndarray,
         cause: str,
     ):
         self.chains = chains = graph.chains
+        self.graph = graph
         self.arrive, self.instance = _arrivals(graph, comms)
         self.chosen = chosen[self.arrive]
+        self.others = others[self.arrive]
+        self.apart: list[str] = []
         self.waits = Waits(graph, self.arrive)
         is_work = of_op & graph.is_(*ideal.WORK) & (cause != "launch")
         is_delay = of_op & (graph.rank >= 0) & (cause != "compute")
@@ -199,11 +216,12 @@ class _Layer:
         """
         self.chains.ends(dur, gap, end)
         at = self.waits.at(end)
-        late = at - ideal.median_of_like(self.instance, at)
+        late = at - ideal.median_of_like(self.instance, at, self.others)
         work = Work(*self.counts, dur, gap)
         if self.usual is None:
             total = self.waits.spent(work)
-            self.usual = ideal.median_of_like(self.instance, total)
+            self.usual = ideal.median_of_like(self.instance, total, self.others)
+            self.apart = halves.apart(self.graph, self.arrive, total)
             early = np.minimum(self.usual - total, -late)
             self.early = np.where(self.chosen, np.maximum(early, 0), 0)
         return self.waits.shed(work, np.flatnonzero(self.chosen & (late > 0)), self.usual, late)
@@ -232,7 +250,13 @@ POLICY = Policy(
     summary="no rank late at its collectives (or lateness scaled), or every operation ideal",
     source="Synchronization Tax; MegaScale; the straggler study (OSDI'25) for to=ideal",
     params=(
-        Param("ranks", integers, (), "", "ranks that are aligned, as 0-3+7; none given: all"),
+        Param(
+            "ranks",
+            integers,
+            (),
+            "",
+            "ranks that are aligned with the others, as 0-3+7; none given: all with each other",
+        ),
         Param("factor", float, 0.0, "", "lateness that is left: 0 aligned, 1 as measured"),
         Param(
             "cause",
@@ -253,7 +277,7 @@ POLICY = Policy(
         Param("op", words, (), "", "operations that may shrink, as a+b; none given: all"),
         Param("stage", integers, (), "", "pipeline stages that are aligned; none given: all"),
     ),
-    assumptions=(SHED, IDEAL),
+    assumptions=(SHED.format(""), IDEAL),
     apply=apply,
     stage=Stage.ARRIVALS,
     needs=("participations of all ranks of a collective, on one clock",),

@@ -104,6 +104,32 @@ def test_only_the_ranks_that_are_asked_for():
     assert step_ns(POLICY.apply(one_late(), ranks=(0, 1))) == 2_400 * US
 
 
+def two_of_four_late():
+    """Ranks 0 and 3 work 2 and 3 ms longer than the others' 1 ms: 4.4 ms, and 1.4 without."""
+    ready = {0: (0, 3 * MS), 1: (0, 1 * MS), 2: (0, 1 * MS), 3: (0, 4 * MS)}
+    return meetings((0, 400 * US, ready))
+
+
+def test_named_ranks_are_aligned_with_the_others():
+    job = two_of_four_late()
+    # Of all four the median is (1 + 3) / 2 ms, late itself.
+    assert step_ns(POLICY.apply(job)) == 2_400 * US
+    assert step_ns(POLICY.apply(job, ranks=(0, 3))) == 1_400 * US
+    assert step_ns(POLICY.apply(job, ranks=(0, 3), factor=0.5)) == 2_900 * US
+    # Where all are named, there are no others.
+    assert step_ns(POLICY.apply(job, ranks=(0, 1, 2, 3))) == 2_400 * US
+
+
+def test_ranks_in_halves_are_told():
+    (said,) = POLICY.apply(two_of_four_late()).warnings
+    assert "2 of 4 ranks of c0 have 2 ms more work" in said
+    assert "ranks=0+3 aligns them with the others" in said
+    assert not POLICY.apply(two_of_four_late(), ranks=(0, 3)).warnings
+    assert not POLICY.apply(one_late()).warnings
+    spread = {r: (0, (10 + r) * MS) for r in range(8)}
+    assert not POLICY.apply(meetings((0, 0, spread))).warnings
+
+
 def test_only_the_operations_that_are_asked_for():
     assert step_ns(POLICY.apply(one_late(), op=("work",))) == 400 * US
     assert POLICY.apply(one_late(), op=("play",)).warnings
@@ -267,5 +293,5 @@ def test_parameters_as_typed():
 
 
 def test_it_says_what_it_assumes():
-    assert POLICY.apply(one_late()).assumptions == (align_arrivals.SHED,)
+    assert POLICY.apply(one_late()).assumptions == (align_arrivals.SHED.format(""),)
     assert POLICY.apply(one_late(), to="ideal").assumptions == (align_arrivals.IDEAL,)
