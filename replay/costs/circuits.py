@@ -93,15 +93,18 @@ def rotated_ns(uptimes_ns: np.ndarray, rotor: Rotor, phase_ns: float | None = No
     return max(ends)
 
 
-def least_ns(matrix_ns: np.ndarray, switches: int, reconfigure_ns: float) -> float:
+def least_ns(
+    matrix_ns: np.ndarray, switches: int, reconfigure_ns: float, *, up: bool = False
+) -> float:
     """A floor of any schedule of a demand (entries: time on a circuit, [n, n]).
 
     max over rows and columns of (W + kappa delta) / s: every nonzero entry of a line needs a
-    configuration of its own.
+    configuration of its own. `up`: the first circuits of all switches already are.
     """
     m = np.asarray(matrix_ns, np.float64)
     lines = [(m.sum(axis), (m > 0).sum(axis)) for axis in (0, 1)]
-    return max(float(((w + k * reconfigure_ns) / switches).max(initial=0)) for w, k in lines)
+    floor = max(float(((w + k * reconfigure_ns) / switches).max(initial=0)) for w, k in lines)
+    return max(floor - (reconfigure_ns if up else 0.0), 0.0)
 
 
 def scheduled_ns(

@@ -101,8 +101,10 @@ def apply(
                 matched = ready
             found = {"ready": min(ready, turned), "rotor": turned, "bvn": matched}
             out.append(latency + found[schedule])
-            lines = _lines(plain, matrices.get(int(c))) * switches * 1e9 / rate
-            sums.append((least_ns(lines, switches, reconfigure), found[schedule]))
+            if schedule != "rotor":
+                lines = _lines(plain, matrices.get(int(c))) * switches * 1e9 / rate
+                least = least_ns(lines, switches, reconfigure, up=prefetch)
+                sums.append((least, matched if schedule == "bvn" else ready))
         return np.array(out) / group.time_ns()
 
     job, ratio = by_group.ratios(job, rows, price)
@@ -120,7 +122,7 @@ def apply(
         least, made = np.sum(sums, axis=0)
         notes.append(
             f"circuits that are set up for each need take {least / 1e6:.4g} ms at least, in "
-            f"whatever order; here they take {made / 1e6:.4g} ms"
+            f"whatever order; scheduled so they take {made / 1e6:.4g} ms"
         )
     if schedule == "rotor" and waits:
         notes.append(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -107,6 +109,28 @@ def test_a_ring_pays_one_circuit(rings):
     assert np.array_equal(same.graph.dur_ns, job.graph.dur_ns)
 
 
+@pytest.mark.parametrize("schedule", ["ready", "bvn"])
+@pytest.mark.parametrize("switches", [1, 2, 3])
+def test_no_schedule_is_under_the_least_that_is_said(rings, schedule, switches):
+    # A ring needs one circuit of each rank: of one switch W + 20 us, or W where that is set up.
+    for op, algo in (("all_reduce", "ring"), ("all_to_all", "pairwise")):
+        job = rings.job(op=op, algo=algo, hosts=8, alpha_ns=0.0, bandwidth=50e9, steps=1)
+        for prefetch in ("false", "true"):
+            spec = f"optical:switches={switches},schedule={schedule},prefetch={prefetch}"
+            (said,) = [a for a in rings.under(job, spec).assumptions if "at least" in a]
+            least, made = (float(ms) for ms in re.findall(r"take ([\d.e+-]+) ms", said))
+            assert 0 < least <= made * 1.001
+            if op == "all_reduce" and switches == 1:
+                assert least == pytest.approx(made, rel=1e-3)
+
+
+def test_rotation_sets_up_no_circuit_for_a_need(rings):
+    # On two hosts the one matching is up nine tenths of the time: no set-up is waited for.
+    job = rings.job(n=2, hosts=2, alpha_ns=0.0, bandwidth=50e9, steps=1)
+    said = rings.under(job, "optical:schedule=rotor").assumptions
+    assert not any("at least" in a for a in said)
+
+
 def test_the_least_that_circuits_can_take_is_said(rings):
     # 8 hosts, 16 MB a rank, 2 MB to each at 50 GB/s over two switches of half of it: 7 x 80 us of
     # circuit and 7 x 20 us of set-up a rank, over two switches 350 us; seven equal matchings on
@@ -117,7 +141,7 @@ def test_the_least_that_circuits_can_take_is_said(rings):
     (said,) = [a for a in after.assumptions if "at least" in a]
     small = 7 * 20e3 / 2 + 7 * 1024 / 8 / 50
     assert f"take {(350e3 + small) / 1e6:.4g} ms at least" in said
-    assert "here they take" in said
+    assert "scheduled so they take" in said
 
 
 def test_inside_a_host_there_are_no_circuits(rings):
