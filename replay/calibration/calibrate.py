@@ -10,7 +10,7 @@ import polars as pl
 
 from ..graph import Kind, TaskGraph
 from ..policy import ReplayJob
-from . import fits, hockney, link_sources
+from . import fits, hockney, link_sources, seen
 from .hockney import DEFAULT_ALPHA_NS, SPREAD, Fit, NoFit, SizeClass, fit
 from .tables import curves, lateness, pools, table
 
@@ -37,7 +37,8 @@ class Link(NamedTuple):
     bandwidth_bytes_per_s: float
     """Of one rank, one direction."""
     source: str
-    """fitted (to the job's own collectives), curve (of a benchmark of the job), fabric, assumed."""
+    """fitted (to the job's own collectives), curve (of a benchmark of the job), fabric, seen
+    (collectives that contradict what would be assumed, and give no line), assumed."""
     words: str
     """What it rests on, in one line."""
     min_bytes: int
@@ -49,6 +50,8 @@ class Link(NamedTuple):
     """Lines of small and of large collectives, where two say more than one."""
     alpha_from: str = ""
     """Of a fitted link: own, lent (by other fits of the job) or assumed."""
+    doubt: str = ""
+    """A warning: what was seen contradicts what is, or would be, assumed; else empty."""
 
     def at(self, size_bytes: Any) -> tuple[np.ndarray, np.ndarray]:
         """alpha (ns) and bandwidth (bytes/s) of each size: of its class where there are any."""
@@ -74,7 +77,8 @@ def link(job: ReplayJob, comm: str, op: str) -> Link:
     7. pools of 4 and 5 whose sizes are too alike, with an alpha that is assumed;
     8. the line of the job's `cost_curves` of the operation;
     9. the job's fabric;
-    10. the machine of the device's name (`machines`), which is marked assumed.
+    10. the machine of the device's name (`machines`), which is marked assumed; where the
+        communicator's collectives contradict it, what they took instead (`seen`).
     """
     known = fits.of(job)
     level, n = known.level(comm).coarse, known.n(comm)
@@ -85,10 +89,14 @@ def link(job: ReplayJob, comm: str, op: str) -> Link:
     if curve is not None:
         return _link(curve, "curve", f"of a benchmark: {curve.words()}", level)
     found = link_sources.fabric(job, ranks_of(job, comm))
-    source = "fabric"
-    if found is None:
-        found, source = link_sources.machine(job, level), "assumed"
-    return Link(*found[:2], source, found[2], 0, 0, level)
+    if found is not None:
+        return Link(*found[:2], "fabric", found[2], 0, 0, level)
+    alpha, bandwidth, words = link_sources.machine(job, level)
+    other = seen.instead(known, comm, op, alpha, bandwidth)
+    if other is None:
+        return Link(alpha, bandwidth, "assumed", words, 0, 0, level)
+    said = ("seen", other.words) if other.words else ("assumed", words)
+    return Link(*other[:2], *said, 0, 0, level, doubt=other.doubt)
 
 
 def _fitted(known: fits.Fits, comm: str, op: str) -> Iterator[tuple[Fit, str, str]]:

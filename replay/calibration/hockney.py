@@ -19,8 +19,16 @@ FASTEST_BYTES_PER_S = 1e14
 """No link carries 100 TB/s: a fit beyond it has found no cost of bytes."""
 
 
+NEAR_ENOUGH = 0.25
+"""A line with one term at 0 that is further than this from half of the times is none of them."""
+
+
 class NoFit(UsageError):
     """What the collectives took cannot be told as alpha and bandwidth; says why."""
+
+
+class TookNoLonger(NoFit):
+    """Larger collectives took no longer: messages cost, and nothing tells what a byte does."""
 
 
 class SizeClass(NamedTuple):
@@ -138,12 +146,13 @@ def fit(
     """Alpha and bandwidth of `instances` rows of one op and n that ran under `algo`.
 
     Huber's regression of transfer_ns on bytes, of relative errors, so that small collectives fix
-    alpha and large ones bandwidth; neither is negative. A value that is given is kept. Where
-    sizes spread by less than SPREAD, alpha is assumed to be DEFAULT_ALPHA_NS (at most half of
-    the shortest transfer) and only bandwidth is fitted. Two `classes` of sizes where
+    alpha and large ones bandwidth; neither is negative (`line`). A value that is given is kept.
+    Where sizes spread by less than SPREAD, alpha is assumed to be DEFAULT_ALPHA_NS (at most half
+    of the shortest transfer) and only bandwidth is fitted. Two `classes` of sizes where
     `size_classes.split_bytes` finds them. Rows may be of several communicators: their errors then
-    count what these differ by. Raises models.NoModel, and NoFit where a value that is given, or
-    the best fit, would need a negative time a message or a byte.
+    count what these differ by. Raises models.NoModel; TookNoLonger where nothing tells what a byte
+    costs; NoFit where a value that is given would need a negative time a message or a byte, or
+    the times are far from any line.
     """
     op, n = rows["op"][0], int(rows["n"][0])
     p, q = coefficients(op, algo, n)
@@ -202,7 +211,7 @@ def fit(
 def tell(slope: float, error: float) -> None:
     """Raises NoFit where nothing tells what a byte costs (ns, and its standard error)."""
     if slope <= 1e9 / FASTEST_BYTES_PER_S or error > slope:
-        raise NoFit("larger ones took no longer: nothing tells what a byte costs")
+        raise TookNoLonger("larger ones took no longer: nothing tells what a byte costs")
 
 
 def error_pct(said: np.ndarray, took: np.ndarray) -> float:
@@ -215,23 +224,25 @@ def line(
 ) -> tuple[np.ndarray, np.ndarray]:
     """alpha and ns a byte of took = p*alpha + x*slope, and their standard errors, [2] each.
 
-    One that comes out negative, but not by two standard errors, is taken to be 0; NoFit where by
-    more.
+    Neither is below 0. One that comes out so is 0, and the other alone is fitted; its error is then
+    its own, or by how much it came out below 0 if that is more. NoFit where that was by more than
+    two standard errors, and what is left is no line of these times (`NEAR_ENOUGH`).
     """
     design = np.column_stack([p / took, x / took])
     ones = np.ones(len(took))
     values, errors = regress(design, ones, cluster)
     if (values >= 0).all():
         return values, errors
-    if (values < -2 * np.nan_to_num(errors)).any():
+    # At most one can be: the times are positive, so is what the other alone makes of them.
+    kept = values > 0
+    bounded, bounded_errors = np.zeros(2), np.maximum(np.nan_to_num(errors), -values)
+    bounded[kept], bounded_errors[kept] = regress(design[:, kept], ones, cluster)
+    off = float(np.median(np.abs(design @ bounded - 1)))
+    if (values < -2 * np.nan_to_num(errors)).any() and off > NEAR_ENOUGH:
         what = "a message" if values[0] < 0 else "a byte"
         raise NoFit(f"the times do not grow with size as a line does ({what} would take less than "
                     "no time)")  # fmt: skip
-    # At most one can be: the times are positive, so is what the other alone makes of them.
-    kept = values > 0
-    values, errors = np.zeros(2), np.zeros(2)
-    values[kept], errors[kept] = regress(design[:, kept], ones, cluster)
-    return values, errors
+    return Terms(bounded, bounded_errors)
 
 
 def _classes(p: float, q: float, size: np.ndarray, took: np.ndarray) -> tuple[SizeClass, ...]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import polars as pl
 
 from .. import models
 from ..policy import ReplayJob
-from . import machines, messages
+from . import fits, machines, messages
 from .hockney import Fit, NoFit, fit, usual
+
+if TYPE_CHECKING:
+    from ..fabric import Fabric, LinkClass
 
 Found = tuple[float, float, str]
 """alpha (ns), bandwidth (bytes/s, a rank's, one direction), and what it rests on."""
+
+CONTRADICTED = 3.0
+"""An assumed bandwidth of so many times what was reached is none of these links."""
 
 
 def curve(job: ReplayJob, op: str, n: int) -> Fit | None:
@@ -45,7 +53,7 @@ def _curves(job: ReplayJob) -> list[Fit]:
         return []
     rows = rows.filter((pl.col("bytes") > 0) & (pl.col("time_ns") > 0) & (pl.col("n_ranks") > 1))
     rows = rows.filter(pl.col("op").is_not_null()).with_columns(pl.col("op").cast(pl.String))
-    fits = []
+    out = []
     for (op, _, _), run in rows.group_by("op", "n_ranks", "algo", maintain_order=True):
         shaped = run.select(
             "bytes",
@@ -56,10 +64,10 @@ def _curves(job: ReplayJob) -> list[Fit]:
         )
         algo = run["algo"].cast(pl.String)[0]
         try:
-            fits.append(fit(shaped, usual(str(op)) if algo is None else models.recorded(algo)))
+            out.append(fit(shaped, usual(str(op)) if algo is None else models.recorded(algo)))
         except (NoFit, models.NoModel):
             continue
-    return sorted(fits, key=lambda f: (f.op, f.n, f.algo))
+    return sorted(out, key=lambda f: (f.op, f.n, f.algo))
 
 
 def fabric(job: ReplayJob, ranks: np.ndarray) -> Found | None:
@@ -105,18 +113,63 @@ def machine(job: ReplayJob, level: str) -> Found:
     return alpha, bandwidth, said
 
 
-def ports(job: ReplayJob) -> tuple[float, float, str]:
+def ports(job: ReplayJob) -> Found:
     """What a GPU sends out of its host and within it, bytes/s each, one direction, as reached.
 
-    (NIC, link in the host, what they rest on): the job's fabric where it has both, a NIC shared by
-    the GPUs that it serves; else the default machine's.
+    (NIC, link in the host, what they rest on): the job's fabric, a NIC shared by the GPUs that it
+    serves, and where hosts of one GPU have no links inside, its NIC for both. What the fabric
+    lacks, or all without one: the default machine's, or what the job's collectives reached at most
+    where that is less than a third of it.
     """
     there = job.facts.get("fabric")
-    if there is not None and there.nic is not None:
-        inside = there.scale_up or there.pcie
-        served = max(1, -(-there.gpus_per_host // there.rails))
-        nic = there.rail_bytes_per_s * there.nic.link.efficiency / served
-        if inside is not None:
-            return nic, inside.link.usable_bytes_per_s, f"fabric {there.name}"
+    nic = inside = None
+    if there is not None:
+        if there.nic is not None:
+            served = max(1, -(-there.gpus_per_host // there.rails))
+            nic = there.rail_bytes_per_s * there.nic.link.efficiency / served
+        within = inside_of(there)
+        inside = nic if within is None else within.usable_bytes_per_s
+    if there is not None and nic is not None and inside is not None:
+        return nic, inside, f"fabric {there.name}"
     found, words = machines.of(job)
-    return found.nic_bytes_per_s, found.intra_bytes_per_s, words
+    said = [words] if there is None else [f"fabric {there.name}", words]
+    if nic is None:
+        nic, seen = _reached(job, "inter host", found.nic_bytes_per_s)
+        said += [seen] if seen else []
+    if inside is None:
+        inside, seen = _reached(job, "intra host", found.intra_bytes_per_s)
+        said += [seen] if seen else []
+    return nic, inside, "; ".join(said)
+
+
+def nic_bytes_per_s(job: ReplayJob) -> float:
+    """What one NIC of a host carries, one direction, as reached: the fabric's, else by device."""
+    there = job.facts.get("fabric")
+    if there is not None and there.nic is not None:
+        return there.nic.link.usable_bytes_per_s
+    return machines.of(job)[0].nic_bytes_per_s
+
+
+def inside_of(fabric: Fabric) -> LinkClass | None:
+    """The link by which GPUs of a host reach each other; None where a fabric has none."""
+    within = fabric.scale_up or fabric.package or fabric.pcie
+    return None if within is None else within.link
+
+
+def _reached(job: ReplayJob, level: str, assumed: float) -> tuple[float, str]:
+    """The bandwidth assumed of a level, or what was reached where that is less than a third of it.
+
+    And what to say then. Fits that tell alpha from bandwidth count, of any operation.
+    """
+    known = fits.of(job)
+    rates = [
+        found.bandwidth_bytes_per_s
+        for comm, own in known.own.items()
+        if known.level(comm).coarse == level
+        for found, _ in own
+        if found.separated
+    ]
+    if not rates or max(rates) * CONTRADICTED >= assumed:
+        return assumed, ""
+    said = f"but collectives there reach {max(rates) / 1e9:.3g} GB/s at most ({level}): taken"
+    return max(rates), said

@@ -135,7 +135,7 @@ def _candidates(
     if share >= kept.max():
         return None
     # A link that was fitted, or is of the fabric with its background, has the load in it already.
-    under_load = group.link.source in ("fitted", "fabric")
+    under_load = group.link.source in ("fitted", "seen", "fabric")
     free = kept * group.link.bandwidth_bytes_per_s / (share if under_load else 1.0)
     was = slowest(free, edges, both=not ring)
     out = {"as it was": by(group.algo, was)}

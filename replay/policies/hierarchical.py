@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from .. import models
-from ..calibration import calibrate, inside_hosts, machines
+from ..calibration import calibrate, inside_hosts, link_sources
 from ..models import hierarchical, traffic
 from ..models.hierarchical import Level
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, words
@@ -39,6 +39,8 @@ class _Links(NamedTuple):
     outside: tuple[float, float]
     flat_nics: int
     said: tuple[str, ...]
+    doubt: tuple[str, ...]
+    """Warnings."""
 
 
 def apply(
@@ -95,7 +97,8 @@ def apply(
         if here in np.cumprod(sizes):
             cuts += _cuts(group, old, n // here, here, q)
         said = (*found.said, *nesting.words(label, sizes, near))
-        job = altered.run_by(job, group["collective"], "hierarchical").note(assumptions=said)
+        job = altered.run_by(job, group["collective"], "hierarchical")
+        job = job.note(assumptions=said, warnings=found.doubt)
     job = transfers.scaled(job, rows, ratio).note(assumptions=ASSUMPTIONS)
     return _with_cuts(job, cuts)
 
@@ -106,16 +109,18 @@ def _links(
     """What messages and bytes cost at both levels; raises NoFit and NoModel."""
     comm, op = rows["comm"][0], rows["op"][0]
     said: list[str] = []
+    doubt: tuple[str, ...] = ()
     a_out, b_out = given["alpha"], given["bandwidth"]
     used = flat_nics or 1
     if a_out is None or b_out is None:
         flat = calibrate.link(job, comm, op)
+        doubt = (flat.doubt,) if flat.doubt else ()
         if flat.source == "assumed":
             said.append(flat.words)
         else:
             said.append(f"{flat.words}, by {old}")
         if not flat_nics and flat.source in ("fitted", "curve"):
-            nic = machines.of(job)[0].nic_bytes_per_s
+            nic = link_sources.nic_bytes_per_s(job)
             used = min(max(1, round(flat.bandwidth_bytes_per_s / nic)), local)
             if used > 1:
                 said.append(
@@ -130,7 +135,7 @@ def _links(
         said.append(f"inside hosts: {text}")
         a_in = alpha if a_in is None else a_in
         b_in = bandwidth if b_in is None else b_in
-    return _Links((a_in, b_in), (a_out, b_out), used, tuple(said))
+    return _Links((a_in, b_in), (a_out, b_out), used, tuple(said), doubt)
 
 
 def _ratio(

@@ -84,6 +84,8 @@ def ratios(
             continue
         ratio[group["at"].to_numpy()] = found
         links[link.words] = None
+        if link.doubt:
+            outside[link.doubt] = None
         if link.outside(size):
             outside[f"{one.label}: {link.outside(size)}"] = None
     return job.note(assumptions=_few(links), warnings=_few(outside)), ratio

@@ -14,7 +14,7 @@ import polars as pl
 
 from .. import models
 from ..calibration import calibrate, machines
-from ..calibration.hockney import usual
+from ..calibration.hockney import TookNoLonger, usual
 from ..models import nccl, nccl_machines, uneven
 from ..policy import ReplayJob
 from . import altered
@@ -53,7 +53,8 @@ def by_form(
     counted from them (`models.uneven`), where both algorithms can be.
 
     Alpha and bandwidth are those given, else fitted to these rows under `old`, else
-    `calibrate.link` where that rests on anything measured or described. Raises calibrate.NoFit
+    `calibrate.link` where that rests on anything measured or described. Where it does not and
+    larger ones took no longer, messages are counted alone. Raises calibrate.NoFit
     where nothing tells them, models.NoModel where an algorithm has no form for n.
     """
     op, n, comm = rows["op"][0], int(rows["n"][0]), rows["comm"][0]
@@ -69,10 +70,14 @@ def by_form(
             alpha_ns=given.alpha_ns,
             bandwidth_bytes_per_s=given.bandwidth_bytes_per_s,
         )
-    except calibrate.NoFit:
+    except calibrate.NoFit as e:
         found = calibrate.link(job, comm, op)
-        if found.source == "assumed" or given != Given():
+        if given != Given():
             raise
+        if found.source in ("assumed", "seen"):
+            if not isinstance(e, TookNoLonger):
+                raise
+            return _by_messages(rows, old, new)
         assumptions = (found.words,)
     else:
         lent = None if found.separated or given != Given() else _lent(job, rows, old)
@@ -94,6 +99,19 @@ def by_form(
         said = f"{op} on {comm}: counted from who sends how much to whom"
         assumptions = (*assumptions, said)
     return Ratio(_over(*cost), assumptions, warnings)
+
+
+def _by_messages(rows: pl.DataFrame, old: str, new: str) -> Ratio:
+    """Where larger ones took no longer: alpha alone matters, so the ratio is that of messages."""
+    op, n, comm = rows["op"][0], int(rows["n"][0]), rows["comm"][0]
+    times = [models.time_ns(op, algo, n, 0, 1.0, 1.0) for algo in (new, old)]
+    ratio = float(_over(*times))
+    size = rows["bytes"].to_numpy()
+    said = (
+        f"{op} on {comm}: those of {size.max()} bytes took no longer than those of {size.min()}: "
+        f"{new} is priced by its messages alone, {ratio:.3g} times as many"
+    )
+    return Ratio(np.full(len(rows), ratio), (said,))
 
 
 def _counted(
