@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from ..replay.told import short
 from . import units
 from .columns import show_table
 from .screen import clean
@@ -31,7 +32,7 @@ def show(out: Console, result: Mapping[str, Any]) -> None:
     rows = [r for row in result["calibration"] for r in _own(row)]
     show_table(out, rows, titles, empty="no collective was seen with others")
     for lender in dict.fromkeys(r["lender"] for r in result["calibration"] if r.get("lender")):
-        out.print(f"lent: {clean(lender)}", style="dim")
+        out.print(f"lent: {_clean(lender)}", style="dim")
     titles = {"level": "level", "what": "operation", "comms": "comms", "ranks": "ranks", **_FIT}
     levels = [r for row in result.get("calibration_levels") or () for r in _level(row)]
     _also(out, "Pooled by fabric level", levels, titles | {"off": "90 % within"})
@@ -57,13 +58,13 @@ def _own(row: Mapping[str, Any]) -> list[dict[str, str]]:
     source = {"lent": "sizes alike: what they do not tell is lent",
               "assumed": "sizes alike: alpha assumed"}.get(row["alpha_from"] or "", "")  # fmt: skip
     first = {
-        "what": f"{clean(row['op'])} on {clean(row['comm'])}",
-        "dim": clean(row["dim"]),
-        "ranks": clean(ranks),
-        "algo": clean(row["algo"]),
+        "what": f"{_clean(row['op'])} on {_clean(row['comm'])}",
+        "dim": _clean(row["dim"]),
+        "ranks": _clean(ranks),
+        "algo": _clean(row["algo"]),
         "tau": _with_error(row["tau_ns"], row["tau_error_ns"]),
         "p90": units.time(row["tau_p90_ns"]),
-        "caveat": clean(row["caveat"] or source),
+        "caveat": _clean(row["caveat"] or source),
     }
     return _with_classes(row, first)
 
@@ -71,8 +72,8 @@ def _own(row: Mapping[str, Any]) -> list[dict[str, str]]:
 def _level(row: Mapping[str, Any]) -> list[dict[str, str]]:
     low, high = row["min_n"], row["max_n"]
     first = {
-        "level": clean(row["level"]),
-        "what": clean(row["op"]),
+        "level": _clean(row["level"]),
+        "what": _clean(row["op"]),
         "comms": str(row["comms"]),
         "ranks": str(low) if low == high else f"{low} to {high}",
     }
@@ -80,7 +81,7 @@ def _level(row: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _curve(row: Mapping[str, Any]) -> list[dict[str, str]]:
-    first = {"what": clean(row["op"]), "ranks": str(row["n"]), "algo": clean(row["algo"])}
+    first = {"what": _clean(row["op"]), "ranks": str(row["n"]), "algo": _clean(row["algo"])}
     return _with_classes(row, first)
 
 
@@ -115,7 +116,7 @@ def _late(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, str]], int]
     ][:MOST_LATE]  # fmt: skip
     made = [
         {
-            "comm": clean(r["comm"]),
+            "comm": _clean(r["comm"]),
             "rank": str(r["rank"]),
             "late": _with_error(r["late_ns"], r["late_error_ns"]),
             "p90": units.time(r["late_p90_ns"]),
@@ -126,6 +127,11 @@ def _late(rows: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, str]], int]
         for r in shown
     ]
     return made, len(rows) - len(shown) if made else 0
+
+
+def _clean(text: str) -> str:
+    """What a trace named, however long, as it may stand on a screen."""
+    return clean(short(text))
 
 
 def _with_error(value: float | None, error: float | None) -> str:

@@ -76,5 +76,17 @@ def test_levels_benchmarks_and_the_latest_ranks():
     assert found[-1] == "and 2 more ranks of communicators: --json has all"
 
 
+def test_names_of_a_megabyte_have_their_middle_left_out():
+    name = "x" * 1_000_000
+    long = {**ROW, "comm": name, "op": f"{name} {name}", "lender": f"all_reduce on {name}"}
+    late = {"comm": name, "rank": 0, "late_ns": 1e3, "late_error_ns": 50.0, "late_p90_ns": 2e4,
+            "last_pct": 40.0, "last_error_pct": 5.0, "collectives": 28,
+            "clock_error_ns": None}  # fmt: skip
+    found = lines(calibration=[long, ROW], lateness=[late])
+    # A megabyte would be 5,000 lines of this screen.
+    assert len(found) < 20
+    assert any(line.startswith("lent: all_reduce on xxx") for line in found)
+
+
 def test_nothing_to_calibrate_is_one_sentence():
     assert lines()[-1] == "no collective was seen with others"
