@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
@@ -27,8 +28,20 @@ UNSAFE = {
 """Code points that move the cursor, hide text or turn its direction."""
 
 
+LONGEST_WORD = 2_000
+"""Characters: Rich wraps a word in time that grows with its square, and no path is longer."""
+
+_LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
+
+
 def clean(text: str) -> str:
-    """`text` with control and direction characters written out: what a trace named cannot act."""
+    """`text` with control and direction characters written out: what a trace named cannot act.
+
+    Words beyond LONGEST_WORD lose their middle.
+    """
+    if len(text) > LONGEST_WORD:
+        half = LONGEST_WORD // 2
+        text = _LONG_WORD.sub(lambda word: f"{word[0][:half]}…{word[0][-half:]}", text)
     if text.isascii() and text.isprintable():
         return text
     return "".join(

@@ -80,6 +80,15 @@ def test_control_characters_are_written_out(text: str, safe: str) -> None:
     assert terminal.clean(text) == safe
 
 
+def test_a_word_of_a_megabyte_keeps_its_ends():
+    # Wrapped by Rich it would not end.
+    got = terminal.clean("see a" + "x" * 1_000_000 + "b now")
+    assert len(got) < 2_020
+    assert got.startswith("see axx")
+    assert got.endswith("xb now")
+    assert terminal.clean("short " * 1000) == "short " * 1000
+
+
 def test_markup_in_a_name_is_text() -> None:
     assert printed(80, [{"name": "[bold red]x[/] :smile:"}])[1] == "[bold red]x[/] :smile:"
 
