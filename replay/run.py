@@ -269,8 +269,7 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
             f"needs ({floors['link']}); the policy makes that link faster, or is too hopeful",
         )
         ratio = highest / was
-        high = max(high, ratio)
-    low = max(low, min(ratio, highest / was))
+        low, high = max(low, ratio), max(high, ratio)
     now = timing.communication(job.graph, start, end, base.steps)
     order = scenarios.name(scenario)
     applied = (f"applied in the order of their stages: {order}",) if len(scenario) > 1 else ()
