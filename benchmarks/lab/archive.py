@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 
 from .errors import LabError
+
+PUBLISHED = Path(__file__).parent / "data" / "lab.zip"
+"""The runs that the published table is of; README.md beside it says what they are."""
 
 WHEN = (1980, 1, 1, 0, 0, 0)
 """Of every member: the same runs make the same file."""
@@ -26,11 +30,19 @@ def pack(data: Path, to: Path) -> str:
 
 
 def opened(data: Path, scratch: Path) -> Path:
-    """The folder of runs: the one given, or what a zip holds, in `scratch`."""
+    """The folder of runs: the one given, or what a zip holds, in `scratch`.
+
+    Raises LabError for a file that is no zip, a damaged one and one without runs.
+    """
     if not data.is_file():
         return data
     if not zipfile.is_zipfile(data):
         raise LabError(f"{data} is neither a folder of runs nor a zip that `pack` wrote")
-    with zipfile.ZipFile(data) as z:
-        z.extractall(scratch)
+    try:
+        with zipfile.ZipFile(data) as z:
+            z.extractall(scratch)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as e:
+        raise LabError(f"{data} is damaged ({e}): pack or fetch it again") from e
+    if not next(scratch.glob("*/*/truth.json"), None):
+        raise LabError(f"{data} holds no runs: `pack` puts RUN/REPEAT/truth.json and traces there")
     return scratch
