@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
     """int64 [t]: their transfers, and `of` [t], the place of each one's collective."""
     of: np.ndarray
     took_ns: np.ndarray
-    """Sum of their transfers' measured times."""
+    """Their longest transfers' measured times."""
     size_bytes: np.ndarray
     work_ns: np.ndarray
     """What each would take alone, so that together they take what they did."""
@@ -54,7 +54,7 @@ def recorded(
     if not len(task):
         return None
     codes, of = np.unique(graph.collective[task], return_inverse=True)
-    took = np.bincount(of, graph.dur_ns[task].astype(np.float64))
+    took = _longest(of, graph.dur_ns[task], len(codes))
     size = np.zeros(len(codes))
     np.maximum.at(size, of, graph.bytes[task].astype(np.float64))
     first, last = _bounds(task, of, len(codes), start, end)
@@ -88,7 +88,7 @@ def carried(was: Recorded, base: TaskGraph, graph: TaskGraph, origin: np.ndarray
     kind[codes] = was.demand.kind[was.code[row]]
     return Recorded(
         was.demand._replace(kind=kind), codes, task, of,
-        np.bincount(of, base.dur_ns[origin[task]].astype(np.float64)),
+        _longest(of, base.dur_ns[origin[task]], len(codes)),
         was.size_bytes[row], was.work_ns[row], was.factor[row],
     )  # fmt: skip
 
@@ -102,7 +102,7 @@ def factors(
     `policy_dur_ns` the times that it gave the transfers.
     """
     n = len(was.code)
-    ratio = np.bincount(was.of, policy_dur_ns[was.task].astype(np.float64), n) / was.took_ns
+    ratio = _longest(was.of, policy_dur_ns[was.task], n) / was.took_ns
     size = np.zeros(n)
     np.maximum.at(size, was.of, graph.bytes[was.task].astype(np.float64))
     less = size / was.size_bytes
@@ -114,6 +114,13 @@ def factors(
     work = was.work_ns * ratio
     took = _times(was, _share(was, less, ratio), first, work)
     return np.divide(took, work, out=np.ones(n), where=work > 0)
+
+
+def _longest(of: np.ndarray, dur_ns: np.ndarray, n: int) -> np.ndarray:
+    """float64 [n]: a policy may let ranks that were done early be done with the last."""
+    out = np.zeros(n)
+    np.maximum.at(out, of, dur_ns.astype(np.float64))
+    return out
 
 
 def _bounds(task, of, n, start, end) -> tuple[np.ndarray, np.ndarray]:

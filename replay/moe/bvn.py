@@ -53,13 +53,6 @@ def carried(matchings: list[tuple[float, np.ndarray]], matrix: np.ndarray) -> np
     return out
 
 
-def time_ns(matrix: np.ndarray, bytes_per_s: float, alpha_ns: float = 0.0) -> float:
-    """All matchings one after another, in ns: the port bound and alpha for each."""
-    matchings = decompose(matrix)
-    weight = sum(w for w, _ in matchings)
-    return weight * 1e9 / bytes_per_s + alpha_ns * len(matchings)
-
-
 @numba.njit(cache=True)
 def _match(left, to, tiny):  # pragma: no cover - compiled
     """Completes `to` to a perfect matching on entries > tiny, by augmenting paths (Kuhn 1955)."""

@@ -61,6 +61,11 @@ class Loads(NamedTuple):
         """All bytes that cross NVLink on their way to or from another host."""
         return float(self.before_out.sum() + self.after_out.sum())
 
+    @property
+    def hops(self) -> int:
+        """Phases of forwarding that there are: before the network, after it."""
+        return int(self.before_out.any()) + int(self.after_out.any())
+
 
 class Speeds(NamedTuple):
     """What a port carries in one direction."""
@@ -225,6 +230,18 @@ def time_ns(
     )
     hops = (before > 0) + (after > 0)
     return max(network, through * nvlink) + hops * chunk_bytes * nvlink
+
+
+def done(now: Loads, where: Layout, speeds: Speeds) -> np.ndarray:
+    """When each member is done as a share of the last one's time, float64 [n]: its own ports'."""
+    nic, nvlink = 1e9 / speeds.nic_bytes_per_s, 1e9 / speeds.nvlink_bytes_per_s
+    took = np.maximum(
+        np.maximum(now.send, now.recv) * nic, np.maximum(now.local_out, now.local_in) * nvlink
+    )
+    for out, into in ((now.before_out, now.before_in), (now.after_out, now.after_in)):
+        took = took + np.maximum(out, into) * nvlink
+    most = took.max(initial=0.0)
+    return (took / most if most > 0 else np.ones_like(took))[where.host, where.rail]
 
 
 def least_ns(matrix: np.ndarray, where: Layout, speeds: Speeds) -> float:

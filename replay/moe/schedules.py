@@ -53,17 +53,31 @@ def key(one: Exchange) -> bytes:
 
 
 def scheduled_ns(
-    one: Exchange, speeds: Speeds, order: str, width: int, alpha_w: float, term: Incast
-) -> float:
-    """An exchange in waves, in ns; what stays within hosts goes beside them, wave by wave."""
+    one: Exchange, speeds: Speeds, order: str, width: int, term: Incast
+) -> tuple[float, int]:
+    """An exchange in waves, in ns, and how many waves; what waves cost beyond bytes is not in it.
+
+    The latency of the exchange as it ran is. What stays within hosts goes beside, wave by wave.
+    """
     cross, inside = one.parts()
     if order == "bvn":
-        local = all_at_once_ns(inside, speeds.nvlink_bytes_per_s, term)
-        if not cross.any():
-            return one.latency_ns + bvn.time_ns(inside, speeds.nvlink_bytes_per_s, alpha_w)
-        return one.latency_ns + max(local, bvn.time_ns(cross, speeds.nic_bytes_per_s, alpha_w))
+        across = cross.any()
+        matrix, rate = (
+            (cross, speeds.nic_bytes_per_s) if across else (inside, speeds.nvlink_bytes_per_s)
+        )
+        matchings = bvn.decompose(matrix)
+        took = sum(weight for weight, _ in matchings) * 1e9 / rate
+        beside = all_at_once_ns(inside, speeds.nvlink_bytes_per_s, term) if across else 0.0
+        return one.latency_ns + max(took, beside), len(matchings)
     shifts = cyclic(len(cross))
-    how = {"width": width, "incast": term}
-    far = wave_times_ns(cross, shifts, speeds.nic_bytes_per_s, **how)
-    near = wave_times_ns(inside, shifts, speeds.nvlink_bytes_per_s, **how)
-    return one.latency_ns + sum(alpha_w + max(a, b) for a, b in zip(far, near, strict=True))
+    far = wave_times_ns(cross, shifts, speeds.nic_bytes_per_s, width=width, incast=term)
+    near = wave_times_ns(inside, shifts, speeds.nvlink_bytes_per_s, width=width, incast=term)
+    return one.latency_ns + sum(max(a, b) for a, b in zip(far, near, strict=True)), len(far)
+
+
+def waves_cost_ns(one: Exchange, waves: int, alpha_w_ns: float) -> float:
+    """What so many waves cost beyond bytes and the exchange's latency: ns, as they are stated.
+
+    A barrier each (`alpha_w_ns`), and a message, where these are not in the latency already.
+    """
+    return waves * alpha_w_ns + max(0.0, waves * one.alpha_ns - one.latency_ns)

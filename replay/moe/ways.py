@@ -10,7 +10,7 @@ from . import rails
 from .choice import NATIVE, Calibration, calibrate, size_class, skew_class
 from .exchange import Exchange, busiest, sides
 from .rails import Speeds
-from .schedules import Native, scheduled_ns
+from .schedules import Native, scheduled_ns, waves_cost_ns
 from .waves import Incast
 
 
@@ -22,18 +22,20 @@ def models(
     width: int,
     alpha_w: float,
     term: Incast,
-) -> dict[str, float]:
-    """Modelled time of each way that the exchange could take, in ns."""
-    out = {NATIVE: ran.time_ns(one, speeds)}
+) -> dict[str, tuple[float, float]]:
+    """Each way that the exchange could take, in ns: as modelled, and stated costs beside it."""
+    out = {NATIVE: (ran.time_ns(one, speeds), 0.0)}
     if len(one.demand.members) < 2:
         return out
     if "balanced" in wanted and one.where is not None and min(one.where.hosts, one.where.rails) > 1:
         now = rails.balanced(one.demand.matrix, one.where)
         slowed = now._replace(recv=now.recv * term.factor(one.where.hosts - 1))
-        out["balanced"] = one.latency_ns + rails.time_ns(slowed, speeds)
+        took = one.latency_ns + rails.time_ns(slowed, speeds)
+        out["balanced"] = took, now.hops * one.inside_ns
     for way, order in (("waves", "cyclic"), ("bvn", "bvn")):
         if way in wanted:
-            out[way] = scheduled_ns(one, speeds, order, width, alpha_w, term)
+            took, waves = scheduled_ns(one, speeds, order, width, term)
+            out[way] = took, waves_cost_ns(one, waves, alpha_w)
     return out
 
 
@@ -50,10 +52,11 @@ def class_of(one: Exchange) -> tuple[int, int]:
     return size_class(float(out.mean())), skew_class(skew)
 
 
-def calibrated(ran: Sequence[tuple[Exchange, dict[str, float]]]) -> Calibration:
-    ran = [(one, m) for one, m in ran if one.demand.transfer_ns > 0 and m[NATIVE] > 0]
+def calibrated(ran: Sequence[tuple[Exchange, float]]) -> Calibration:
+    """From exchanges that ran, and what native is modelled to take of each."""
+    ran = [(one, native) for one, native in ran if one.aligned_ns > 0 and native > 0]
     return calibrate(
         [class_of(one) for one, _ in ran],
-        np.array([one.demand.transfer_ns for one, _ in ran]),
-        np.array([m[NATIVE] for _, m in ran]),
+        np.array([one.aligned_ns for one, _ in ran]),
+        np.array([native for _, native in ran]),
     )

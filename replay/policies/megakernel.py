@@ -133,7 +133,7 @@ def _exchange(found: exchange.Found, row: int, incast: float) -> megakernels.Exc
     hot = float(matrix.sum(axis=0).max(initial=0.0))
     across = one.hosts != 1
     rate = found.speeds.nic_bytes_per_s if across else found.speeds.nvlink_bytes_per_s
-    alpha = one.latency_ns / max(1, len(matrix) - 1)
+    alpha = one.alpha_ns
     return megakernels.Exchange(0.0, alpha, hot * 1e9 / rate * (1 / incast - 1))
 
 

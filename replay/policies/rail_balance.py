@@ -40,8 +40,10 @@ def apply(
         return found.job
     piece = np.inf if granularity >= NEUTRAL["granularity"] else float(granularity)
     old, new = np.ones(len(found.exchanges)), np.ones(len(found.exchanges))
+    added = np.zeros(len(old))
     before, after, forwarded, sent, least = [], [], 0.0, 0.0, 0.0
     moved: list[np.ndarray | None] = [None] * len(old)
+    done: list[np.ndarray | None] = [None] * len(old)
     for i, one in enumerate(found.exchanges):
         if one.where is None or one.where.hosts < 2 or one.where.rails < 2:
             continue
@@ -50,6 +52,8 @@ def apply(
         how = {"pipelined": forward == "pipelined", "chunk_bytes": float(chunk)}
         old[i] = one.latency_ns + rails.time_ns(was, found.speeds, **how)
         new[i] = one.latency_ns + rails.time_ns(now, found.speeds, **how)
+        added[i] = max(0, now.hops - was.hops) * one.inside_ns
+        done[i] = rails.done(now, one.where, found.speeds)
         moved[i] = rails.carried(one.demand.matrix, one.where, piece)
         before.append((was.send, was.recv))
         after.append((now.send, now.recv))
@@ -63,10 +67,11 @@ def apply(
     said = (
         f"busiest NIC over the mean, in {len(before)} of {len(old)} all-to-alls: out "
         f"{out:.3f} to {out_now:.3f}, in {into:.3f} to {into_now:.3f}; of {sent / 1e6:.4g} MB "
-        f"between hosts {share:.0f} % cross NVLink as well, {forward}; over all its rails the "
+        f"between hosts {share:.0f} % cross NVLink as well, {forward}, whose messages take "
+        f"{added.sum() / 1e3 / len(before):.3g} us of each (mean); over all its rails the "
         f"busiest host needs {least / 1e6:.4g} ms, in whatever way"
     )
-    job = exchange.retimed(found, old, new, matrices=moved)
+    job = exchange.retimed(found, old, new, added_ns=added, matrices=moved, done=done)
     even = sum(one.demand.source == "uniform" for one in found.exchanges)
     if even:
         job = job.note(

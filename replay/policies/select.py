@@ -56,10 +56,10 @@ def apply(
     found = exchange.find(job, **ports)
     if not found.exchanges:
         return found.job
-    job, term = incast.stated(found, gamma, free)
+    job, term, _ = incast.stated(job, found, gamma, free, ports)
     ran = schedules.Native(native, window, term)
     factor = {choice.NATIVE: 1.0, "balanced": r_balanced, "waves": r_waves, "bvn": r_waves}
-    known: dict[bytes, dict[str, float]] = {}
+    known: dict[bytes, dict[str, tuple[float, float]]] = {}
     for one in found.exchanges:
         key = schedules.key(one)
         if key not in known:
@@ -68,9 +68,10 @@ def apply(
     folds = modelled.folds(found.exchanges)
     ran_so = list(zip(found.exchanges, models, folds, strict=True))
     calibrated = [
-        modelled.calibrated([(one, m) for one, m, f in ran_so if f != fold]) for fold in range(2)
+        modelled.calibrated([(one, m[choice.NATIVE][0]) for one, m, f in ran_so if f != fold])
+        for fold in range(2)
     ]
-    old, new = np.ones(len(models)), np.ones(len(models))
+    old, new, added = np.ones(len(models)), np.ones(len(models)), np.zeros(len(models))
     taken: Counter[str] = Counter()
     used: set[float] = set()
     for i, (one, m) in enumerate(zip(found.exchanges, models, strict=True)):
@@ -79,9 +80,10 @@ def apply(
         if margin is None:
             margin = calibration.error if calibration.n >= ENOUGH else EPSILON
         level = calibration.of(modelled.class_of(one))
-        times = {way: m[way] * factor[way] * level for way in m}
+        times = {way: took * factor[way] * level + more for way, (took, more) in m.items()}
         way = choice.choose(times, margin)
-        old[i], new[i] = times[choice.NATIVE], times[way]
+        added[i] = m[way][1]
+        old[i], new[i] = times[choice.NATIVE], times[way] - added[i]
         taken[way] += 1
         used.add(round(margin, 4))
     counted = ", ".join(f"{n} {way}" for way, n in taken.most_common())
@@ -105,7 +107,7 @@ def apply(
                 f"an error of {100 * EPSILON:.0f} % is assumed unless epsilon is given",
             )
         )
-    job = exchange.retimed(found._replace(job=job), old, new)
+    job = exchange.retimed(found._replace(job=job), old, new, added_ns=added)
     return job.note(assumptions=(*said, *ASSUMPTIONS), warnings=exchange.lacking(found))
 
 

@@ -30,8 +30,9 @@ def a2a_job(tables) -> Callable[..., ReplayJob]:
     """`a2a_job(steps, took_us, hosts, places, ...)`: ranks that compute, then exchange.
 
     `steps` holds for each step its all-to-alls, each a matrix of bytes; `took_us` the time of each
-    (one, or a function of the matrix). `splits` and `named` (hosts) say whether they are recorded,
-    `extra` has rows of further tables.
+    (one, or a function of the matrix) from the last arrival on; `late_us` how much later than the
+    first some ranks arrive, `algo` what the source says of it. `splits` and `named` (hosts) say
+    whether they are recorded, `extra` has rows of further tables.
     """
 
     def make(
@@ -45,6 +46,8 @@ def a2a_job(tables) -> Callable[..., ReplayJob]:
         named=True,
         dim="ep",
         extra=None,
+        late_us=None,
+        algo=None,
     ) -> ReplayJob:
         n = hosts * places
         at, instance = 0.0, 0
@@ -53,15 +56,18 @@ def a2a_job(tables) -> Callable[..., ReplayJob]:
             for matrix in exchanges:
                 matrix = np.asarray(matrix, float)
                 took = took_us(matrix) if callable(took_us) else took_us
+                late = [(late_us or {}).get(rank, 0.0) for rank in range(n)]
+                end = at + 50 + max(late) + took
                 for rank in range(n):
-                    tables.kernel(rank, "grouped_gemm", at, at + 50, step=step)
+                    begun = at + 50 + late[rank]
+                    tables.kernel(rank, "grouped_gemm", at, begun, step=step)
                     more = {"in_splits": [int(x) for x in matrix[rank]]} if splits else {}
                     size = int(matrix[rank].sum())
                     tables.part(
-                        rank, "all_to_all", at + 50, at + 50 + took, instance=instance, stream=7,
-                        step=step, comm="e", group_size=n, in_bytes=size, out_bytes=size, **more,
+                        rank, "all_to_all", begun, end, instance=instance, stream=7, step=step,
+                        comm="e", group_size=n, in_bytes=size, out_bytes=size, algo=algo, **more,
                     )  # fmt: skip
-                at = round(at + 50 + took, 3)
+                at = round(end, 3)
                 instance += 1
             for rank in range(n):
                 tables.step(rank, step, begin, at)

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from retime.replay import fabric
+from retime.replay import fabric, run
+from retime.replay.calibration import machines
+from retime.replay.graph import Kind
+from retime.replay.moe import exchange, rails
 from retime.replay.policies import rail_balance, resolve
 from retime.replay.policy import BadParam
 
@@ -54,9 +57,15 @@ def test_ports_are_the_fabrics_where_there_is_one(a2a_job, under):
 
 
 def test_gain_is_what_rails_bound_not_latency(a2a_job, under, moved_ns):
+    # A token is not split, so only the hop after the network is new: its message within the host,
+    # a microsecond on an H100 (an NVLink crossing and no more software than NVLink's).
     job = a2a_job([[skewed() / 1e6]], took_us=100.0)
     slow = under(job, "rail-balance:nic=50GB/s,nvlink=160GB/s,alpha=10us")
-    assert moved_ns(slow)[0] == pytest.approx(100e3, rel=1e-3)
+    inside = machines.INTRA_ALPHA_NS
+    assert moved_ns(slow)[0] == pytest.approx(100e3 + inside, abs=20)
+    # Split evenly there is a hop before it, too.
+    both = under(job, "rail-balance:granularity=0,nic=50GB/s,nvlink=160GB/s,alpha=10us")
+    assert moved_ns(both)[0] == pytest.approx(100e3 + 2 * inside, abs=20)
 
 
 def test_even_exchanges_gain_nothing(a2a_job, under, moved_ns):
@@ -111,3 +120,43 @@ def test_what_is_out_of_range(a2a_job, under, given):
 def test_path_is_one_of_three():
     with pytest.raises(BadParam, match="two-hop"):
         resolve("rail-balance:native=bus")
+
+
+def test_what_moved_before_the_last_arrival_comes_back(a2a_job, under, moved_ns):
+    # The busiest port needs 16 ms; after rank 7's arrival, 20 ms later, it took 10. Balanced it
+    # needs 4 + 3.75 + 0.9375 (above); rank 7 is as late as before, so as much moves early: 6 / 16.
+    job = a2a_job([[skewed()]], took_us=10_000.0, late_us={7: 20_000.0})
+    after = under(job, f"rail-balance:granularity=0,{PORTS}")
+    share = (4 + 3.75 + 0.9375) / 16
+    assert moved_ns(after) == [pytest.approx(10e6 * share, rel=1e-3)]
+    said = [a for a in after.assumptions if "after their last arrival" in a]
+    assert len(said) == 1
+    assert "0 ms of it come back" in said[0]
+    # Had members waited twice as long before, half of it would have to move after the last.
+    found = exchange.find(run.baseline(job).job, nic=50e9, nvlink=160e9, alpha=0.0)
+    assert found.exchanges[0].early_ns == pytest.approx(6e6, rel=1e-3)
+    assert found.exchanges[0].aligned_ns == pytest.approx(16e6, rel=1e-3)
+    assert found.was is not None
+    found = found._replace(was=found.was._replace(late_ns=2 * found.was.late_ns))
+    half = exchange.retimed(found, np.array([16e6]), np.array([4e6]))
+    assert moved_ns(half) == [pytest.approx((10e6 + 3e6) / 4, rel=1e-3)]
+    # Nothing changes where the policy changes nothing.
+    assert moved_ns(exchange.retimed(found, np.ones(1), np.ones(1))) == [10_000_000]
+
+
+def test_members_are_done_with_their_own_ports(a2a_job, under):
+    # Balanced, one of two hosts sends all, so the other's ports are busy, too: together, but for
+    # what the first forwards before, 600 of its 800 MB out of GPU 0 (200 into each other).
+    where = rails.layout(np.arange(8) // 4, np.arange(8) % 4)
+    now = rails.balanced(skewed(), where)
+    done = rails.done(now, where, rails.Speeds(50e9, 160e9))
+    took = np.array([4 + 3.75, *[4 + 1.25] * 3, *[4 + 150 / 160] * 4])
+    assert done == pytest.approx(took / took.max())
+    # What ends early in the model ends early in the job.
+    graph = under(
+        a2a_job([[skewed()]], took_us=16_000.0), f"rail-balance:granularity=0,{PORTS}"
+    ).graph
+    task = graph.kind == Kind.TRANSFER
+    last = 4e6 + 3.75e6 + 0.9375e6
+    by_rank = dict(zip(graph.rank[task].tolist(), graph.dur_ns[task].tolist(), strict=True))
+    assert [by_rank[r] for r in range(8)] == pytest.approx(list(last * done), abs=2)

@@ -56,6 +56,31 @@ def test_a_wave_costs_alpha(a2a_job, under, moved_ns):
     assert moved_ns(under(job, f"{spec},alpha_w=100us,width=3")) == [3_100_000]
 
 
+def test_what_a_wave_costs_is_added_not_scaled(a2a_job, under, moved_ns):
+    # Measured twice the model: bytes take twice as long, a barrier what it is said to.
+    job = a2a_job([[np.full((4, 4), 1e6)]], took_us=6_000.0, hosts=1, places=4)
+    assert moved_ns(under(job, "wave-schedule:nvlink=1GB/s,alpha=0,alpha_w=100us")) == [6_300_000]
+
+
+@pytest.mark.parametrize(
+    ("algo", "expected"), [("direct", 3_100_000), ("pairwise", 3_000_000), (None, 3_000_000)]
+)
+def test_waves_have_a_message_each(a2a_job, under, moved_ns, algo, expected):
+    # 3 waves for one round of messages: two more of 50 us. Of pairwise ones there were 3 before.
+    job = a2a_job([[np.full((4, 4), 1e6)]], took_us=3_000.0, hosts=1, places=4, algo=algo)
+    assert moved_ns(under(job, "wave-schedule:nvlink=1GB/s,alpha=50us,alpha_w=0")) == [expected]
+
+
+def test_a_late_member_stays_late_in_waves(a2a_job, under, moved_ns):
+    # 3 ms at the ports, 1 seen after rank 3 came 5 ms late: its kernel stays, and with it what
+    # moves before.
+    job = a2a_job(
+        [[np.full((4, 4), 1e6)]], took_us=1_000.0, hosts=1, places=4, late_us={3: 5_000.0}
+    )
+    after = under(job, "wave-schedule:nvlink=1GB/s,alpha=0,alpha_w=100us")
+    assert moved_ns(after) == [1_300_000]
+
+
 def test_gamma_is_fitted_to_groups_of_different_size(a2a_job, under):
     def took(matrix):
         """30 us a megabyte with gamma 0.05 beyond two senders, bandwidth 10 % under nominal."""
@@ -71,6 +96,48 @@ def test_gamma_is_fitted_to_groups_of_different_size(a2a_job, under):
     after = under(job, "wave-schedule:gamma=fit,nic=50GB/s,alpha=0")
     (said,) = [a for a in after.assumptions if a.startswith("gamma ")]
     assert float(said.split()[1].rstrip(":")) == pytest.approx(0.05, rel=0.02)
+
+
+def test_gamma_is_fitted_to_all_and_changes_the_chosen(a2a_job, under, moved_ns, unchanged):
+    few, many = np.zeros((8, 8)), np.full((8, 8), 1e6)
+    few[np.arange(8), (np.arange(8) + 1) % 8] = 7e6
+    np.fill_diagonal(many, 0)
+    took = [1.0, 2.2, 1.0, 2.2, 1.0, 2.2, 1.0, 2.2]
+    turns = iter(took)
+    job = a2a_job([[few, many]] * 4, took_us=lambda m: 7_000.0 * next(turns), hosts=8, places=1)
+    spec = "wave-schedule:gamma=fit,free=1,nic=1GB/s,alpha=0,alpha_w=0,native=all-at-once"
+    after = under(job, spec)
+    (said,) = [a for a in after.assumptions if a.startswith("gamma ")]
+    # Six senders beyond the first cost 1.2 times the port's need: 0.2 each.
+    assert said.startswith("gamma 0.2: fitted to 8")
+    assert moved_ns(after) == pytest.approx([7e6] * 8, rel=1e-6)
+    none = under(job, spec + ",comm=e")
+    assert [a for a in none.assumptions if a.startswith("gamma ")] == [said]
+
+
+def test_losses_by_chance_are_told(a2a_job, under):
+    few, many = np.zeros((8, 8)), np.full((8, 8), 1e6)
+    few[np.arange(8), (np.arange(8) + 1) % 8] = 7e6
+    np.fill_diagonal(many, 0)
+    # One of the few is spoilt (a clock), of the many some lose packets: 1 to 4.
+    turns = iter([1, 1, 1, 4, 5, 1, 1, 4, 1, 1])
+    job = a2a_job([[few, many]] * 5, took_us=lambda m: 7_000.0 * next(turns), hosts=8, places=1)
+    after = under(job, "wave-schedule:gamma=fit,free=1,nic=1GB/s,alpha=0,native=all-at-once")
+    (said,) = [a for a in after.assumptions if a.startswith("gamma ")]
+    # The mean of 1, 4, 1, 4 and 1 is 2.2; the median of few senders 1.
+    assert said.startswith("gamma 0.2:")
+    assert said.endswith("one sender takes 1 times what its port needs")
+    assert any("1 to 4 times" in w and "by chance" in w for w in after.warnings)
+
+
+def test_what_the_trace_does_not_tell_is_said(a2a_job, under):
+    few, many = np.zeros((8, 8)), np.full((8, 8), 1e6)
+    few[np.arange(8), (np.arange(8) + 1) % 8] = 7e6
+    np.fill_diagonal(many, 0)
+    turns = iter([1, 1.1, 1, 0.9, 1, 1.2, 1, 0.9])
+    job = a2a_job([[few, many]] * 4, took_us=lambda m: 7_000.0 * next(turns), hosts=8, places=1)
+    after = under(job, "wave-schedule:gamma=fit,free=1,nic=1GB/s,alpha=0,native=all-at-once")
+    assert any("does not tell whether senders at once cost anything" in w for w in after.warnings)
 
 
 def test_gamma_is_not_fitted_where_nothing_tells_it(a2a_job, under, unchanged):
