@@ -54,7 +54,7 @@ def pairs() -> list[Pair]:
         nic = shape.nic_bps / 8e6 * EFFICIENCY
         policy = (
             f"wave-schedule:native=all-at-once,alpha_w={WAVE_MS:.3g}ms,alpha={MESSAGE_MS:g}ms,nic={nic:.4g}MB/s"
-            + (",gamma=fit,free=1,comm=world" if shape is shallow else "")
+            + (",gamma=fit,free=1" if shape is shallow else "")
         )
         out.append(Pair(KIND, f"waves-{name}", before, after, (policy,)))
     return out
