@@ -60,6 +60,9 @@ class Rows(NamedTuple):
     """codes of communicators whose numbers count each operation for itself"""
     counter: np.ndarray
     """who counts, see `NUMBERED_BY`"""
+    exchanged: np.ndarray
+    """bytes that an all-to-all brought to its rank or took from it, the larger; -1: not known, or
+    another operation, whose ranks all have as much to do"""
 
     @property
     def lane(self) -> np.ndarray:
@@ -200,6 +203,8 @@ def read(
         peer[order], group_size[order], coalesced[order], (is_barrier[op] | bare)[order],
         p2p[order], loose[order], recorded[order], timed[order],
         np.flatnonzero(native), who[source, native[comm].astype(np.int64)][order],
+        np.where(table_of_op[op] == sequences.op_mask("all_to_all"),
+                 np.maximum(size_in, size_out), -1)[order],
     )  # fmt: skip
     return order, rows
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from .. import schema
 from ..schema import Problem
 from . import clocks as clock
-from . import hosts
+from . import hosts, uneven
 from .communicators import (
     comms_table,
     drop_unproven,
@@ -117,9 +117,14 @@ def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
 def _clocks(rows: Rows, state: Instances, anchor: np.ndarray) -> clock.Clocks:
     """Clocks from every barrier-like instance matched so far."""
     use = (state.group >= 0) & rows.barrier & ~rows.recorded & ~rows.p2p & rows.timed
-    return clock.estimate(
+    found = clock.estimate(
         state.group[use], rows.domain[use], rows.start[use], rows.end[use], anchor
     )
+    doubt = uneven.doubt_ns(
+        state.group[use], rows.domain[use], rows.end[use] - rows.start[use], rows.exchanged[use],
+        found.component,
+    )  # fmt: skip
+    return found._replace(error_ns=found.error_ns + doubt)
 
 
 def _write(
