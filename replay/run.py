@@ -257,11 +257,10 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
     low, high, said = interval(base.replayed_ns, times)
     ratio = float(times.mean()) / was
     assumed: tuple[str, ...] = ()
-    names = [policy.name for policy, _ in scenario]
-    doubtful = doubt.bounds_ns(base.job, job, base.steps, doubt.share(names))
+    doubtful = doubt.bounds_ns(base.job, job, base.steps, doubt.share(scenario))
     if doubtful is not None:
         low, high = doubt.widened(ratio, low, high, doubtful.mean(axis=1) / was)
-        assumed = (doubt.said(names),)
+        assumed = (doubt.said(scenario),)
     if ratio * was < highest:
         said = (
             *said,

@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
         ("table", "print the table from runs that are there", _table),
         ("list", "the pairs, and what estimates each", _list),
         ("forms", "what all-reduces took against their closed forms", _forms),
+        ("shares", "by policy, what the times that changed were off by", _shares),
         ("pack", "put runs into one file, which `table --data` reads, too", _pack),
         ("clean", "remove what crashed runs left", _clean),
     ):
@@ -99,6 +100,15 @@ def _forms(asked: argparse.Namespace) -> int:
         data = archive.opened(asked.data, Path(scratch))
         found = [h for r in runs(_chosen(asked)).values() for h in closed.held(r, data)]
     print("\n".join(closed.lines(found)))
+    return 0
+
+
+def _shares(asked: argparse.Namespace) -> int:
+    from . import archive, shares
+
+    with tempfile.TemporaryDirectory() as scratch:
+        data = archive.opened(asked.data, Path(scratch) / "runs")
+        print("\n".join(shares.lines(_chosen(asked), data, Path(scratch) / "warehouse")))
     return 0
 
 
