@@ -115,16 +115,39 @@ def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
 
 
 def _clocks(rows: Rows, state: Instances, anchor: np.ndarray) -> clock.Clocks:
-    """Clocks from every barrier-like instance matched so far."""
-    use = (state.group >= 0) & rows.barrier & ~rows.recorded & ~rows.p2p & rows.timed
-    found = clock.estimate(
-        state.group[use], rows.domain[use], rows.start[use], rows.end[use], anchor
+    """Clocks from the barrier-like instances matched so far.
+
+    Without uneven exchanges, where others tie the same domains: their ends lie apart for a reason.
+    """
+    use = np.flatnonzero(
+        (state.group >= 0) & rows.barrier & ~rows.recorded & ~rows.p2p & rows.timed
     )
+    found = _estimate(rows, state, anchor, use)
+    apart = uneven.uneven(state.group[use], rows.exchanged[use])
+    if not apart.any():
+        return found
+    even = _estimate(rows, state, anchor, use[~apart])
+    if np.array_equal(even.component, found.component) and _many(rows, state, use[~apart], found):
+        return even
     doubt = uneven.doubt_ns(
         state.group[use], rows.domain[use], rows.end[use] - rows.start[use], rows.exchanged[use],
         found.component,
     )  # fmt: skip
     return found._replace(error_ns=found.error_ns + doubt)
+
+
+def _estimate(rows: Rows, state: Instances, anchor: np.ndarray, use: np.ndarray) -> clock.Clocks:
+    return clock.estimate(
+        state.group[use], rows.domain[use], rows.start[use], rows.end[use], anchor
+    )
+
+
+def _many(rows: Rows, state: Instances, use: np.ndarray, found: clock.Clocks) -> bool:
+    """Whether each domain that is tied to others takes part in enough of these collectives."""
+    n = len(found.component)
+    tied = np.bincount(found.component, minlength=n)[found.component] > 1
+    pairs = np.unique(np.stack([state.group[use], rows.domain[use]]), axis=1)
+    return bool((np.bincount(pairs[1], minlength=n)[tied] >= uneven.ENOUGH).all())
 
 
 def _write(

@@ -13,6 +13,20 @@ EVEN = 0.25
 """Shares of the most that any rank moves, closer together than this, say nothing of who is last."""
 
 
+ENOUGH = 3
+"""Other collectives that tie a domain to others, for the uneven exchanges to be left out."""
+
+
+def uneven(instance: np.ndarray, exchanged: np.ndarray) -> np.ndarray:
+    """bool: rows of exchanges in which some rank has more to move than another by EVEN."""
+    _, at = np.unique(instance, return_inverse=True)
+    many = int(at.max(initial=-1)) + 1
+    most, least = np.zeros(many), np.full(many, np.inf)
+    np.maximum.at(most, at, exchanged)
+    np.minimum.at(least, at, np.maximum(exchanged, 0))
+    return ((most > 0) & (least < (1 - EVEN) * most))[at]
+
+
 def doubt_ns(
     instance: np.ndarray,
     domain: np.ndarray,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
+import retime
 from retime.ingest.matching import uneven
 
 MS = 1_000_000
@@ -45,3 +48,37 @@ def test_even_collectives_without_the_reference_say_nothing_of_it():
         np.append(took, np.full(100, MS)), np.append(moved, np.full(100, -1)), component,
     )  # fmt: skip
     assert found == pytest.approx([0, 20e6, 20e6])
+
+
+def test_which_exchanges_are_uneven():
+    instance, _, _, moved, _ = exchanges([3, 1, 1], n=1, ties=1)
+    assert uneven.uneven(instance, moved).tolist() == [True] * 3 + [False] * 3
+    instance, _, _, moved, _ = exchanges([10, 9, 8])
+    assert not uneven.uneven(instance, moved).any()
+
+
+@pytest.mark.parametrize(("reductions", "off_ms"), [(4, 7), (2, 17)])
+def test_other_collectives_tie_clocks_where_there_are_enough(tmp_path, reductions, off_ms):
+    """Rank 1, 7 ms ahead, ends each exchange 10 ms after rank 0, and each reduction with it."""
+    for rank in (0, 1):
+        rows = [
+            {"table": "ranks", "rank": rank, "world_size": 2, "host": f"h{rank}", "local_rank": 0},
+            {"table": "comms", "comm": "w", "name": "w", "ranks": [0, 1], "size": 2, "dim": "ep"},
+        ]
+        for k in range(8 + reductions):
+            start = 100 * MS * k
+            more = {"op": "all_reduce", "in_bytes": 1000, "out_bytes": 1000}
+            took = 5 * MS
+            if k < 8:
+                more = {"op": "all_to_all", "in_bytes": 1000, "out_bytes": (1000, 3000)[rank]}
+                took = (20, 30)[rank] * MS
+            rows.append(
+                {"table": "collectives", "comm": "w", "seq": k, "group_size": 2,
+                 "start_ns": start + 7 * MS * rank, "end_ns": start + took + 7 * MS * rank, **more}
+            )  # fmt: skip
+        lines = "\n".join(json.dumps(row) for row in rows)
+        (tmp_path / f"rank{rank}.jsonl").write_text(lines + "\n")
+    wh = retime.open(tmp_path / "wh")
+    wh.ingest([str(tmp_path / f"rank{rank}.jsonl") for rank in (0, 1)], job="j")
+    [found] = wh.connect().sql("SELECT clock_offset_ns FROM ranks WHERE rank = 1").fetchall()
+    assert found[0] == pytest.approx(-off_ms * MS, abs=MS)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..pairs import Pair, Run
 from ..shape import EFFICIENCY, Shape
-from ..workload import AllToAll, Comm, Work, Workload
+from ..workload import AllReduce, AllToAll, Comm, Work, Workload
 
 KIND = "waves instead of incast"
 QUEUE_BYTES = 13_000
@@ -26,6 +26,10 @@ def _job(ranks: int, thing: AllToAll, pairs_too: bool) -> Workload:
         # Groups of two have no incast: they tell it from bandwidth.
         comms["two"] = Comm(tuple((r, r + 1) for r in range(0, ranks, 2)), "cp")
         step.append(AllToAll("two", 400_000))
+    # The loss is averaged: who receives most ends last of every exchange, as one whose clock is
+    # fast would; ranks of a small reduction end together.
+    comms["loss"] = Comm((tuple(range(ranks)),), "dp")
+    step.append(AllReduce("loss", 4_000, "recursive-doubling"))
     return Workload(ranks, tuple(step), comms)
 
 
