@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numba
 import numpy as np
 
-from . import edges, engine
+from . import edges, engine, sweep
 from . import steps as timing
 from .graph import Kind
 from .policy import ReplayJob
@@ -72,28 +73,41 @@ def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> 
     """
     before, after = was.graph, now.graph
     factor = now.facts.get("time_factor", 1.0)
-    like = edges.origin(after)
-    changed, delay = after.dur_ns - before.dur_ns[like], after.gap_ns - before.gap_ns[like]
-    if (
-        factor == 1.0
-        and after.n == before.n
-        and np.array_equal(after.pred, before.pred)
-        and not changed.any()
-        and not delay.any()
-    ):
+    dur, gap = before.dur_ns, before.gap_ns
+    if "origin" in after.extra:
+        like = edges.origin(after)
+        dur, gap = dur[like], gap[like]
+    sides_ns = np.empty((4, after.n), np.int64)
+    any_changed = _shifted(
+        after.kind == Kind.TRANSFER, after.dur_ns, dur, after.gap_ns, gap, off, sides_ns
+    )
+    if factor == 1.0 and not any_changed and np.array_equal(after.pred, before.pred):
         return None
-    anew = (changed != 0) & (after.kind == Kind.TRANSFER)
-    dur_off = np.rint(off * np.where(anew, after.dur_ns, np.abs(changed))).astype(np.int64)
-    gap_off = np.rint(off * np.abs(delay)).astype(np.int64)
-    sides = []
-    for side in (-1, 1):
-        moved = after.with_(
-            dur_ns=np.maximum(after.dur_ns + side * dur_off, 0),
-            gap_ns=np.maximum(after.gap_ns + side * gap_off, 0),
-        )
+
+    def side(k: int) -> np.ndarray:
+        moved = after.with_(dur_ns=sides_ns[k], gap_ns=sides_ns[2 + k])
         numbers, times = timing.step_times(moved, *engine.replay(moved))
-        sides.append(times[np.isin(numbers, steps)] * (factor + side * off * abs(factor - 1.0)))
-    return np.stack(sides)
+        return times[np.isin(numbers, steps)] * (factor + (-1, 1)[k] * off * abs(factor - 1.0))
+
+    return np.stack(sweep.over(side, range(2), tasks=after.n))
+
+
+@numba.njit(cache=True, nogil=True)
+def _shifted(transfer, dur, was, gap, was_gap, off, out):  # pragma: no cover - compiled
+    """Writes durations and delays, shorter and longer, to `out` [4, n]; whether any had changed."""
+    changed = False
+    for i in range(len(dur)):
+        more = 0
+        if dur[i] != was[i]:
+            changed = True
+            more = np.int64(np.rint(off * (dur[i] if transfer[i] else abs(dur[i] - was[i]))))
+        out[0, i], out[1, i] = max(dur[i] - more, 0), dur[i] + more
+        more = 0
+        if gap[i] != was_gap[i]:
+            changed = True
+            more = np.int64(np.rint(off * abs(gap[i] - was_gap[i])))
+        out[2, i], out[3, i] = max(gap[i] - more, 0), gap[i] + more
+    return changed
 
 
 def widened(ratio: float, low: float, high: float, by_model: np.ndarray) -> tuple[float, float]:
