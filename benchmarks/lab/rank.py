@@ -122,7 +122,7 @@ class Rank:
         before = dict(self.mesh.sent), dict(self.mesh.got)
         demand = None
         if isinstance(thing, AllToAll):
-            demand = demand_of(thing, len(group), [self.load.seed, step + 1000, seq])
+            demand = demand_of(thing, len(group), [self.load.seed, step + 1000, seq], step + 1)
         start = time.monotonic_ns()
         if isinstance(thing, AllReduce):
             self._reduce(thing, group)

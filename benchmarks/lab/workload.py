@@ -43,6 +43,8 @@ class AllToAll:
     skew: tuple[float, ...] = ()
     sources: tuple[float, ...] = ()
     """Weight of each source: how much it sends, against the mean."""
+    logged: bool = False
+    """Weights of destinations are those of a real routing log (`demand.ROUTING`), step by step."""
     width: int = 1
 
     op = "all_to_all"

@@ -18,7 +18,7 @@ def _job(ranks: int, thing: AllToAll) -> Workload:
 
 
 def pairs() -> list[Pair]:
-    """Hot experts on one rail, busy sources on one rail, both, and hardly any."""
+    """Hot experts, busy sources, both, hardly any; hosts of two; and what a real router chose."""
     wide = Shape(2, 4, nic_bps=40 * MBIT, up_bps=200 * MBIT)
     four = Shape(4, 2, nic_bps=50 * MBIT, up_bps=200 * MBIT)
     cases = (
@@ -28,9 +28,13 @@ def pairs() -> list[Pair]:
         ("hardly-uneven", wide, (1.2, 1, 1, 1, 1.2, 1, 1, 1), ()),
         ("four-hosts", four, (3, 1, 3, 1, 3, 1, 3, 1), ()),
     )
+    natives = [
+        (name, shape, AllToAll("world", 300_000, "direct", skew, sources))
+        for name, shape, skew, sources in cases
+    ]
+    natives.append(("routing-log", wide, AllToAll("world", 300_000, "direct", logged=True)))
     out = []
-    for name, shape, skew, sources in cases:
-        native = AllToAll("world", 300_000, "direct", skew, sources)
+    for name, shape, native in natives:
         before, after = (
             Run(f"rails-{name}-{algo}", shape, _job(8, replace(native, algo=algo)))
             for algo in ("direct", "balanced")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from retime.replay import fabric
 
-from benchmarks.lab import all_reduces, exchanges, machine, names, pairs, table
+from benchmarks.lab import all_reduces, demand, exchanges, machine, names, pairs, table
 from benchmarks.lab.demand import demand_of
 from benchmarks.lab.errors import LabError
 from benchmarks.lab.predict import Verdict
@@ -254,3 +254,14 @@ def test_a_path_within_a_host_is_its_own():
     assert paths_between(shape, 0, 1) == [0, UP]
     assert paths_between(shape, 0, 2) == [0]
     assert (port_of(UP), port_of(0)) == ("up", "rail0")
+
+
+def test_a_routing_log_says_who_gets_how_much():
+    thing = AllToAll("w", 6_000 * 512, logged=True)
+    got = demand_of(thing, 8, [1], step=0).sum(axis=0)
+    # 780 choices in the log's first batch: experts 32 to 39 have 1.42 times the mean.
+    weight = demand.logged(0, 8)
+    assert weight.sum() == pytest.approx(weight[4] / 1.42 * 8, rel=0.01)
+    assert got / got.mean() == pytest.approx(weight / weight.mean(), abs=0.03)
+    assert (demand.logged(9, 8) == weight).all()
+    assert (demand.logged(1, 8) != weight).any()
