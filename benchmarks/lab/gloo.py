@@ -91,9 +91,9 @@ def _seconds(work: Work, load: Workload, rank: int, step: int, place: int) -> fl
 
 
 def _on_wrong_clock(path: Path, host: str, clock: Clock) -> None:
-    """The trace moved by its host's offset, with the host's name, as `path`.gz."""
+    """The trace moved by its host's offset, with the host's name and no path, as `path`.gz."""
     trace = json.loads(path.read_text())
-    trace["host_name"] = host
+    trace |= {"host_name": host, "traceName": path.name}
     for event in trace["traceEvents"]:
         if isinstance(event.get("ts"), int | float):
             event["ts"] += clock.offset_ns / 1e3
