@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,13 +10,13 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 
-class Views:
+class Views(ABC):
     """Rows of each table and view of a job; times in ns, sizes in bytes, rates in GB/s."""
 
     @property
+    @abstractmethod
     def con(self) -> DuckDBPyConnection:
         """The connection that is asked."""
-        raise NotImplementedError
 
     def _rows(self, view: str, order: str = "ALL") -> pl.DataFrame:
         from . import query as queries

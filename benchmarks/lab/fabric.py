@@ -26,13 +26,6 @@ PLENTY_BYTES = 4 << 20
 NET = 10
 """Addresses are 10.<77 + what>.<which>.<seat + 1>, inside the namespaces alone."""
 
-SYSCTLS = {
-    "net/ipv4/tcp_slow_start_after_idle": "0",
-    "net/ipv4/tcp_no_metrics_save": "1",
-    "net/ipv4/tcp_congestion_control": "cubic",
-    "net/ipv6/conf/all/disable_ipv6": "1",
-}
-
 
 def address(seat: int, port: str) -> str:
     """The address of a seat's port; the storage server is seat 200."""

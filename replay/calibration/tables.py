@@ -37,24 +37,7 @@ def table(job: ReplayJob) -> list[dict[str, Any]]:
     out = []
     for rows, algo in known.groups:
         comm, op = rows["comm"][0], rows["op"][0]
-        row: dict[str, Any] = {
-            "comm": comm,
-            "dim": dims.get(comm, "unknown"),
-            "op": op,
-            "algo": algo,
-            "level": known.level(comm).words(),
-            "n": int(rows["n"][0]),
-            **dict.fromkeys(_NUMBERS),
-            "separated": False,
-            "alpha_from": None,
-            "lender": None,
-            "classes": [],
-            **tau.of(rows.join(waits, on="collective", how="inner")),
-            "collectives": len(rows),
-            "min_bytes": int(rows["bytes"].to_numpy().min()),
-            "max_bytes": int(rows["bytes"].to_numpy().max()),
-            "caveat": None,
-        }
+        row = _row(known, dims, comm, op, algo, int(rows["n"][0]), rows, rows, waits)
         try:
             found = fit(rows, algo)
         except (NoFit, models.NoModel) as e:
@@ -65,6 +48,38 @@ def table(job: ReplayJob) -> list[dict[str, Any]]:
             found, source, lender = _lent(known, (rows, algo), found)
         out.append({**row, **_numbers(found), "alpha_from": source, "lender": lender})
     return out + _unfitted(known, dims, waits)
+
+
+def _row(
+    known: fits.Fits,
+    dims: dict[str, str],
+    comm: str,
+    op: str,
+    algo: str,
+    n: int,
+    rows: pl.DataFrame,
+    whole: pl.DataFrame,
+    waits: pl.DataFrame,
+) -> dict[str, Any]:
+    """A row without a fit; `whole` are the rows of which all ranks were seen."""
+    return {
+        "comm": comm,
+        "dim": dims.get(comm, "unknown"),
+        "op": op,
+        "algo": algo,
+        "level": known.level(comm).words(),
+        "n": n,
+        **dict.fromkeys(_NUMBERS),
+        "separated": False,
+        "alpha_from": None,
+        "lender": None,
+        "classes": [],
+        **tau.of(whole.join(waits, on="collective", how="inner")),
+        "collectives": len(rows),
+        "min_bytes": int(rows["bytes"].to_numpy().min()),
+        "max_bytes": int(rows["bytes"].to_numpy().max()),
+        "caveat": None,
+    }
 
 
 def _lent(known: fits.Fits, group: fits.Group, found: Fit) -> tuple[Fit, str, str | None]:
@@ -91,26 +106,8 @@ def _unfitted(known: fits.Fits, dims: dict[str, str], waits: pl.DataFrame) -> li
                 f"seen on {seen} of {n} ranks: how much of their time is waiting is not known; "
                 "record all ranks"
             )
-        out.append(
-            {
-                "comm": comm,
-                "dim": dims.get(str(comm), "unknown"),
-                "op": op,
-                "algo": "?",
-                "level": known.level(str(comm)).words(),
-                "n": n,
-                **dict.fromkeys(_NUMBERS),
-                "separated": False,
-                "alpha_from": None,
-                "lender": None,
-                "classes": [],
-                **tau.of(whole.join(waits, on="collective", how="inner")),
-                "collectives": len(rows),
-                "min_bytes": int(rows["bytes"].to_numpy().min()),
-                "max_bytes": int(rows["bytes"].to_numpy().max()),
-                "caveat": caveat,
-            }
-        )
+        row = _row(known, dims, str(comm), str(op), "?", n, rows, whole, waits)
+        out.append({**row, "caveat": caveat})
     return sorted(out, key=lambda row: (row["comm"], row["op"]))
 
 
