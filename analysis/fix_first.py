@@ -171,7 +171,7 @@ def sentence(
         how = "Re-timed" if best["basis"] == "re-timed" else "By the straggler study"
         share = units.percent(best["gain_ns"] / measured)
         alone = best["basis"] == "re-timed" and len(whatif.get("steps") or ()) == 1
-        one = f"; one {unit}, so no interval" if alone else ""
+        one = f"; of one {unit} alone" if alone else ""
         said = f"{how}, the {unit} would take {gain_words(best)} less ({share}{one})"
         if best.get("capped"):
             said += f", as much as with every operation at its ideal ({best['capped']})"

@@ -14,9 +14,20 @@ LONGEST = 1_500
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
+_POWER = re.compile(
+    r"(?<![\w.])\d(?:\.\d+)?e[+-]\d+(?= (?:ns|us|ms|s|bytes|[kMGT]B|[kMGT]B/s)(?!\w))"
+)
+"""A quantity as a power of ten, which formats of so many digits make of large numbers."""
+
+
 def told(texts: Iterable[str]) -> list[str]:
-    """The sentences in their order, each once, none longer than LONGEST."""
-    return [short(text) for text in dict.fromkeys(texts)]
+    """The sentences in their order, each once, none longer than LONGEST, no power of ten."""
+    return [_POWER.sub(_plain, short(text)) for text in dict.fromkeys(texts)]
+
+
+def _plain(power: re.Match[str]) -> str:
+    value = float(power[0])
+    return f"{value:,.0f}" if value >= 1 else f"{value:.12f}".rstrip("0")
 
 
 def short(text: str) -> str:

@@ -151,7 +151,7 @@ def _fix(data: Mapping[str, Any]) -> str:
     found = fix_first.candidates(whatif, facts, data.get("study"))
     head, gain = fix_first.sentence(found, whatif, unit)
     one = len(whatif.get("steps") or ()) == 1
-    sure = {True: f"one {unit}: no interval" if one else "yes", False: "within the interval"}
+    sure = {True: f"of one {unit} alone" if one else "yes", False: "within the interval"}
     measured = whatif.get("measured_ns") or facts["step_ns"]
     rows = [
         {

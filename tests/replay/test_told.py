@@ -42,3 +42,12 @@ def test_notes_of_a_replay_are_short(tables):
     assert any(w.startswith("of nnn") for w in result["warnings"])
     (entry,) = result["policies"]
     assert any(a.startswith("on nnn") for a in entry["assumptions"])
+
+
+def test_no_quantity_is_a_power_of_ten():
+    said = told.told(["ranks wait 4.48e+03 ms, send 1.2e+04 bytes at 5e-05 GB/s; 12.3 us stay"])
+    assert said == ["ranks wait 4,480 ms, send 12,000 bytes at 0.00005 GB/s; 12.3 us stay"]
+    # Names keep theirs.
+    assert told.told(["all_reduce on lr1e-05 and 1e-05: 3 us"]) == [
+        "all_reduce on lr1e-05 and 1e-05: 3 us"
+    ]
