@@ -88,15 +88,14 @@ def _head(data: Mapping[str, Any]) -> str:
     over = f"mean of {units.counted(n, 'step')}" if n > 1 else "one step"
     after = estimate(entry, n)
     value, _, between = after.rstrip(")").partition(" (")
-    of_what = "95 % interval" if n > 2 else "the two steps"
-    interval = f"({between}, {of_what})" if between else ""
+    interval = f"({between}, interval) · " if between else ""
     out = [
         f"<h1>{text(result['job'])}</h1>",
         f'<p class="about">{text(policy_words(entry))} · {units.counted(data["n_ranks"], "rank")} '
         f"· {over}</p>",
         f'<p class="big">A step takes <strong>{units.time(result["measured_ns"], 4)}'
         f'<span class="arrow">→</span>{text(value)}</strong> '
-        f'<span class="of">{text(interval)} · {units.percent(abs(gain) / 100)} {less}</span></p>',
+        f'<span class="of">{text(interval)}{units.percent(abs(gain) / 100)} {less}</span></p>',
         items(data["doubts"], "said"),
         _tiles(entry),
         note(_drawn(data), "lead"),
