@@ -16,7 +16,7 @@ from .schema import PARTS, TABLES
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
 
-DERIVATION = 5
+DERIVATION = 6
 """Raised whenever the same sources would give other derived tables."""
 
 _ONCE_PLAIN = "steps"

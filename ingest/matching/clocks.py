@@ -3,7 +3,8 @@
 A clock domain is a host (or a rank whose host is not known). With e the end of a collective on a
 domain, x the correction of that domain and c the moment the collective really ended,
 e + x = c + noise for every cross-host collective: weighted least squares over the whole graph,
-weights lowered for outliers (Huber), started from a spanning tree of pairwise medians.
+weights lowered for outliers (Huber) and for long collectives, whose ends lie further apart, started
+from a spanning tree of pairwise medians.
 """
 
 from __future__ import annotations
@@ -20,6 +21,12 @@ DRIFT_COLLECTIVES = 20
 """A domain with fewer collectives gets no drift of its own."""
 NOISE_NS = 50_000.0
 """Doubt that a pair of clocks keeps after one collective, when edges are ranked (about 1 skew)."""
+SHORT_NS = 100_000.0
+"""The ends of shorter collectives lie apart for other reasons than how long they take."""
+SHORTEST = 0.1
+"""The share of a job's collectives that are its short ones: these count fully."""
+GROWTH = 0.75
+"""Ends lie apart by this power of the time taken: between chance (0.5) and a fixed share (1)."""
 WORK = 2_000_000_000
 """Multiplications that one least-squares pass may take; beyond it collectives are sampled."""
 
@@ -127,6 +134,8 @@ class _Cells(NamedTuple):
     first_end: np.ndarray
     first: np.ndarray
     """index of the first row of each collective"""
+    took: np.ndarray
+    """the shortest participation of each collective: about its transfer, on whatever clock"""
 
 
 class _Fit(NamedTuple):
@@ -151,19 +160,22 @@ def _cells(
     first = _edges(instance, domain)
     empty = np.empty(0, np.int64)
     if len(first) == 0:
-        return _Cells(empty, empty, empty, empty, empty, empty)
+        return _Cells(empty, empty, empty, empty, empty, empty, empty)
     count = np.diff(np.append(first, len(instance)))
     inst, dom = instance[first], domain[first]
     mean = np.add.reduceat(end, first) / count
     last_start = np.maximum.reduceat(start, first)
     first_end = np.minimum.reduceat(end, first)
+    took = np.minimum.reduceat(end - start, first)
     heads = _edges(inst)
     size = np.repeat(np.diff(np.append(heads, len(inst))), np.diff(np.append(heads, len(inst))))
     keep = size > 1
     inst, dom, mean = inst[keep], dom[keep], mean[keep]
     heads = _edges(inst)
+    if len(heads):
+        took = np.minimum.reduceat(took[keep], heads)
     inst = np.cumsum(np.isin(np.arange(len(inst)), heads)) - 1
-    return _Cells(inst, dom, mean, last_start[keep], first_end[keep], heads)
+    return _Cells(inst, dom, mean, last_start[keep], first_end[keep], heads, took)
 
 
 def _edges(*keys: np.ndarray) -> np.ndarray:
@@ -177,12 +189,31 @@ def _edges(*keys: np.ndarray) -> np.ndarray:
     return np.flatnonzero(new)
 
 
-def _group_median(group: np.ndarray, value: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups in order and the (lower) median of each."""
+def _group_median(
+    group: np.ndarray, value: np.ndarray, weight: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Groups in order and the (lower) median of each, with weights above 0 if given."""
     order = np.lexsort((value, group))
     first = _edges(group[order])
     count = np.diff(np.append(first, len(group)))
-    return group[order][first], value[order][first + (count - 1) // 2]
+    if weight is None:
+        return group[order][first], value[order][first + (count - 1) // 2]
+    # Shares of each group's weight, so that one sum over all groups loses nothing of a light one.
+    which = np.repeat(np.arange(len(first)), count)
+    share = weight[order] / np.add.reduceat(weight[order], first)[which]
+    middle = np.searchsorted(np.cumsum(share), np.arange(len(first)) + 0.5 - 1e-9)
+    return group[order][first], value[order][np.clip(middle, first, first + count - 1)]
+
+
+def _spread(cells: _Cells) -> np.ndarray:
+    """How far apart each collective's ends may lie, against those of a short one: 1 and more.
+
+    It grows with the time that a collective takes: what delays its last rank (a queue, a shared
+    link, another process's turn) happens as often as there is time, and a chain of messages ends in
+    its order.
+    """
+    short = max(float(np.quantile(cells.took, SHORTEST)), SHORT_NS)
+    return np.maximum(cells.took / short, 1.0) ** GROWTH
 
 
 def _tree(cells: _Cells, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +222,7 @@ def _tree(cells: _Cells, n: int) -> tuple[np.ndarray, np.ndarray]:
     spoke = np.flatnonzero(centre != np.arange(len(centre)))
     pair = cells.domain[centre[spoke]] * n + cells.domain[spoke]
     gap = cells.end[centre[spoke]] - cells.end[spoke]
-    pairs, middle = _group_median(pair, gap)
+    pairs, middle = _group_median(pair, gap, _spread(cells)[cells.instance[spoke]] ** -2)
     _, spread = _group_median(pair, np.abs(gap - middle[np.searchsorted(pairs, pair)]))
     count = np.bincount(np.searchsorted(pairs, pair))
     doubt = (spread + NOISE_NS) / np.sqrt(count)
@@ -228,19 +259,20 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
     drifts = free & (span > DRIFT_SPAN_NS) & (per_domain >= DRIFT_COLLECTIVES)
     unknowns = np.concatenate([np.flatnonzero(free), n + np.flatnonzero(drifts)])
     tau = when / scale
+    spread = _spread(cells)[inst]
     factor = np.sqrt(size / (size - 1.0))[inst]
     stride = max(1, int(n_inst * n * n // WORK))
     sample = (inst % stride) == 0
     solution = np.zeros(2 * n)
     inverse = np.zeros((len(unknowns), len(unknowns)))
-    residual, weight, sigma = _judge(inst, n_inst, end, np.ones(len(inst)), factor)
+    residual, weight, sigma = _judge(inst, n_inst, end, 1 / spread**2, factor, spread)
     for _ in range(6):
         matrix, right = _normal(inst, dom, end, weight * sample, tau, n, bool(drifts.any()))
         inverse = np.linalg.pinv(matrix[np.ix_(unknowns, unknowns)], hermitian=True)
         solution = np.zeros(2 * n)
         solution[unknowns] = -inverse @ right[unknowns]
         corrected = end + solution[dom] + solution[n + dom] * tau[inst]
-        residual, weight, sigma = _judge(inst, n_inst, corrected, weight, factor)
+        residual, weight, sigma = _judge(inst, n_inst, corrected, weight, factor, spread)
     shift, rate = coarse + solution[:n], solution[n:] / scale
     # the fit's tau = 0 is the reference's anchor; the domain's own anchor is at its `shift`
     at = shift / scale
@@ -262,19 +294,26 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
 
 
 def _judge(
-    inst: np.ndarray, n_inst: int, end: np.ndarray, weight: np.ndarray, factor: np.ndarray
+    inst: np.ndarray,
+    n_inst: int,
+    end: np.ndarray,
+    weight: np.ndarray,
+    factor: np.ndarray,
+    spread: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Residual of each cell to its collective's centre, its next weight, and their robust scale.
 
-    Weights fall with the square of the residual beyond 1.5 scales (Cauchy tails): a collective
-    whose ends lie far apart says nothing about clocks.
+    `spread` is how far apart ends may lie, against those of a short collective: the scale is of
+    residuals over it. Weights fall with the square of the residual beyond 1.5 scales (Cauchy
+    tails): a collective whose ends lie far apart says nothing about clocks.
     """
     total = np.bincount(inst, weight, minlength=n_inst)
     centre = np.bincount(inst, weight * end, minlength=n_inst) / total
     residual = (end - centre[inst]) * factor
-    sigma = 1.4826 * float(np.median(np.abs(residual)))
-    near = 1.5 * max(sigma, 1.0) / np.maximum(np.abs(residual), 1e-9)
-    return residual, np.minimum(1.0, near**2), sigma
+    relative = np.abs(residual) / spread
+    sigma = 1.4826 * float(np.median(relative))
+    near = 1.5 * max(sigma, 1.0) / np.maximum(relative, 1e-9)
+    return residual, np.minimum(1.0, near**2) / spread**2, sigma
 
 
 def _span(group: np.ndarray, value: np.ndarray, n: int) -> np.ndarray:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from ..pairs import Pair, Run
 from ..shape import EFFICIENCY, Shape
-from ..workload import AllReduce, AllToAll, Comm, Work, Workload
+from ..workload import AllToAll, Comm, Work, Workload
+from .jobs import with_loss
 
 KIND = "waves instead of incast"
 QUEUE_BYTES = 13_000
@@ -26,11 +27,7 @@ def _job(ranks: int, thing: AllToAll, pairs_too: bool) -> Workload:
         # Groups of two have no incast: they tell it from bandwidth.
         comms["two"] = Comm(tuple((r, r + 1) for r in range(0, ranks, 2)), "cp")
         step.append(AllToAll("two", 400_000))
-    # The loss is averaged: who receives most ends last of every exchange, as one whose clock is
-    # fast would; ranks of a small reduction end together.
-    comms["loss"] = Comm((tuple(range(ranks)),), "dp")
-    step.append(AllReduce("loss", 4_000, "recursive-doubling"))
-    return Workload(ranks, tuple(step), comms)
+    return with_loss(Workload(ranks, tuple(step), comms))
 
 
 def pairs() -> list[Pair]:
@@ -39,10 +36,10 @@ def pairs() -> list[Pair]:
     skew = (3.0, 1, 1, 1, 1, 1, 1, 1)
     cases = (
         ("deep-even", deep, 400_000, ()),
-        ("deep-small", deep, 60_000, ()),
-        ("deep-uneven", deep, 300_000, skew),
+        ("deep-small", deep, 150_000, ()),
+        ("deep-uneven", deep, 500_000, skew),
         ("shallow-even", shallow, 400_000, ()),
-        ("shallow-uneven", shallow, 300_000, skew),
+        ("shallow-uneven", shallow, 400_000, skew),
     )
     out = []
     for name, shape, size, weights in cases:

@@ -27,6 +27,17 @@ def data_parallel(ranks: int, step: tuple[Thing, ...], **more) -> Workload:
     return Workload(ranks, step, world(ranks), **more)
 
 
+def with_loss(load: Workload) -> Workload:
+    """The same, and its loss is averaged at the end of each step.
+
+    Who receives most ends last of every exchange, who is far down a tree of every sum, as one whose
+    clock is fast would; ranks of a small reduction end together.
+    """
+    everybody = {"loss": Comm((tuple(range(load.ranks)),), "dp")}
+    step = (*load.step, AllReduce("loss", 4_000, "recursive-doubling"))
+    return load.but(step=step, comms=load.comms | everybody)
+
+
 def a_rail_each(hosts: int, per_host: int) -> dict[str, Comm]:
     """Communicators of the ranks at one place in their hosts: each keeps to its rail."""
     groups = tuple(tuple(range(k, hosts * per_host, per_host)) for k in range(per_host))

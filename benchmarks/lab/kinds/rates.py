@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..pairs import Pair, Run
 from ..shape import MBIT, Shape
-from .jobs import data_parallel, gradients
+from .jobs import data_parallel, gradients, with_loss
 
 KIND = "link rates scaled"
 SIZES = (500_000, 150_000, 40_000)
@@ -24,7 +24,7 @@ def pairs() -> list[Pair]:
         out.append(Pair(KIND, f"nic-rate-{was:g}-to-{now:g}", runs[was], runs[now], (policy,)))
     racks = Shape(4, 2, nic_bps=60 * MBIT, up_bps=400 * MBIT, wiring="tor", hosts_per_leaf=2)
     for name, algo in (("ring", "ring"), ("direct", "direct")):
-        wide = data_parallel(8, gradients(SIZES, algo))
+        wide = with_loss(data_parallel(8, gradients(SIZES, algo)))
         narrow, full = (
             Run(f"spine-{name}-{bps // MBIT}", replace(racks, uplink_bps=bps), wide)
             for bps in (60 * MBIT, 120 * MBIT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..pairs import Pair, Run
 from ..shape import Shape
-from .jobs import data_parallel, gradients
+from .jobs import data_parallel, gradients, with_loss
 
 KIND = "straggler removed"
 SIZES = (600_000, 200_000, 50_000)
@@ -22,12 +22,11 @@ def pairs() -> list[Pair]:
     )
     out = []
     for name, shape, algo, late in cases:
-        even = Run(
-            f"even-{algo}-{shape.seats}", shape,
-            data_parallel(shape.seats, gradients(SIZES, algo)),
-        )  # fmt: skip
-        job = data_parallel(shape.seats, gradients(SIZES, algo, late=late))
-        late_run = Run(f"late-{name}", shape, job)
+        jobs = [data_parallel(shape.seats, gradients(SIZES, algo, late=who)) for who in ({}, late)]
+        if algo == "tree":
+            jobs = [with_loss(job) for job in jobs]
+        even = Run(f"even-{algo}-{shape.seats}", shape, jobs[0])
+        late_run = Run(f"late-{name}", shape, jobs[1])
         policy = "align-arrivals"
         if 2 * len(late) >= shape.seats:
             # Half of them late: who is usual, somebody has to say.
