@@ -133,6 +133,41 @@ def test_outliers_do_not_pull_an_offset():
     assert abs(found.offset_ns[1] + 7 * MS) < 10 * US
 
 
+def long_and_short(n_long, n_short, lag_ns, odd_ns=0):
+    """Two domains, the second 7 ms behind: it ends long collectives `lag_ns` later."""
+    took = np.array([200 * MS] * n_long + [1 * MS] * n_short)
+    lag = np.array([lag_ns] * n_long + [0] * n_short)
+    lag[-1] += odd_ns
+    at = np.arange(len(took)) * 300 * MS
+    rng = np.random.default_rng(5)
+    ends = [at + took, at + took + lag - 7 * MS]
+    ends = [e + rng.integers(-20 * US, 20 * US, len(at)) for e in ends]
+    instance = np.tile(np.arange(len(took)), 2)
+    domain = np.repeat([0, 1], len(took))
+    end = np.concatenate(ends)
+    return clocks.estimate(instance, domain, end - np.tile(took, 2), end, np.zeros(2, np.int64))
+
+
+def test_the_ends_of_short_collectives_tell_more_than_those_of_long_ones():
+    found = long_and_short(24, 6, 3 * MS)
+    assert abs(found.offset_ns[1] - 7 * MS) < 200 * US
+    assert abs(found.offset_ns[1] - 7 * MS) < found.error_ns[1]
+
+
+def test_one_short_collective_that_ends_oddly_does_not_pull_an_offset():
+    found = long_and_short(24, 6, 0, odd_ns=50 * MS)
+    assert abs(found.offset_ns[1] - 7 * MS) < 100 * US
+
+
+def test_weighted_medians_are_of_each_group():
+    groups, middle = clocks._group_median(
+        np.array([7, 7, 7, 3, 3, 3, 3]), np.array([5.0, 1.0, 9.0, 1.0, 2.0, 3.0, 4.0]),
+        np.array([1.0, 1.0, 10.0, 1e-12, 1e-12, 1e-12, 1e-12]),
+    )  # fmt: skip
+    assert groups.tolist() == [3, 7]
+    assert middle.tolist() == [2.0, 9.0]
+
+
 def test_nothing_in_nothing_out():
     empty = np.empty(0, np.int64)
     found = clocks.estimate(empty, empty, empty, empty, empty)
