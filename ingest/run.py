@@ -108,6 +108,7 @@ def ingest(
     workers: int | None = None,
     step_annotation: str | None = None,
     progress: Progress | None = None,
+    derive_now: bool = True,
 ) -> IngestReport:
     """Ingests files, folders, globs and archives into one job of a warehouse.
 
@@ -115,7 +116,8 @@ def ingest(
     say its own; `format` forces a parser; `workers` is the number of cores to use (all);
     `step_annotation` names the annotations that are the job's steps (`*`, `?`), and is kept in the
     job ("" forgets it). Sources whose content is there already change nothing. Each source counts
-    as soon as it is finished, the derived tables are made once at the end.
+    as soon as it is finished, the derived tables are made once at the end; without `derive_now`
+    they are left to the first who reads the job, as where many machines ingest into it at once.
 
     Raises UsageError (also for clashing ranks, before anything is written), UnusableInput where
     no source is usable, WarehouseError where the warehouse cannot be written, or the job's
@@ -173,7 +175,7 @@ def ingest(
         with staging.writing(folder.parent), staging.locked(folder):
             said = settings.replaced(settings.read(folder), step_annotation=step_annotation)
             settings.write(folder, said)
-    manifests, _ = warehouse.manifests(job)
+    manifests, _ = warehouse.manifests(job) if derive_now else ([], [])
     if manifests and warehouse.generation(job, manifests) is None:
         derive(folder)
     problems += [(job, p) for p in _doubts(warehouse, job, manifests)]
