@@ -6,8 +6,9 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from .bundles import bundled
 from .derive import derive
 from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
 from .manifest import Manifest, source_manifest_name
+from .on_ray import check_address
+from .on_ray.staged import stage as stage_on_ray
 from .remarks import remember
 from .schema import MAX_RANK, Problem
 from .sources import Source, find_sources, sound
@@ -109,6 +112,7 @@ def ingest(
     step_annotation: str | None = None,
     progress: Progress | None = None,
     derive_now: bool = True,
+    ray: str | None = None,
 ) -> IngestReport:
     """Ingests files, folders, globs and archives into one job of a warehouse.
 
@@ -118,16 +122,21 @@ def ingest(
     job ("" forgets it). Sources whose content is there already change nothing. Each source counts
     as soon as it is finished, the derived tables are made once at the end; without `derive_now`
     they are left to the first who reads the job, as where many machines ingest into it at once.
+    With `ray`, a Ray cluster's address (`on_ray.check_address`), its nodes read the sources: what
+    comes of it is the same, and `workers` bounds the sources that are read at once.
 
     Raises UsageError (also for clashing ranks, before anything is written), UnusableInput where
-    no source is usable, WarehouseError where the warehouse cannot be written, or the job's
-    settings are damaged and `step_annotation` would change them (also before anything is written).
+    no source is usable, ClusterError where a cluster cannot do the work, WarehouseError where the
+    warehouse cannot be written, or the job's settings are damaged and `step_annotation` would
+    change them (also before anything is written).
     """
     began = time.perf_counter()
     if not isinstance(warehouse, Warehouse):
         warehouse = Warehouse(warehouse)
     given = [os.fspath(p) for p in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     _check_arguments(given, job, rank, format, workers)
+    if ray is not None:
+        check_address(ray)
     settings.check_text(step_annotation or "", "--step-annotation")
     job = job_id_of(given) if job is None else job
     folder = warehouse.job_folder(job)
@@ -158,7 +167,8 @@ def ingest(
     if todo:
         known: dict[str, Manifest | None] = {e.file: None for e in bad}
         known |= {source_manifest_name(m.id): m for m in present}
-        reports |= _ingest_all(folder, todo, known, rank, n_workers, progress)
+        at_once = workers if ray else n_workers
+        reports |= _ingest_all(folder, todo, known, rank, at_once, progress, ray)
 
     ordered = [reports[i] for i in sorted(reports)]
     _spare(ordered)
@@ -328,15 +338,19 @@ def _ingest_all(
     todo: list[_Candidate],
     known: dict[str, Manifest | None],
     rank: int | None,
-    n_workers: int,
+    n_workers: int | None,
     progress: Progress | None,
+    ray: str | None,
 ) -> dict[int, SourceReport]:
     """Stages every source and commits each as it finishes."""
     reports: dict[int, SourceReport] = {}
     finished: dict[int, Staged] = {}
     unfinished = dict(enumerate(todo))
     tell = _teller(todo, progress)
-    with staging.staging(folder) as staged:
+    with (
+        staging.staging(folder) as staged,
+        closing(_staged(todo, staged, rank, n_workers, tell, ray)) as results,
+    ):
 
         def commit_ready() -> None:
             for i in sorted(finished):
@@ -351,7 +365,7 @@ def _ingest_all(
                 reports[todo[i].place] = _commit(folder, staged / str(i), source, result, known)
 
         try:
-            for i, result in _staged(todo, staged, rank, n_workers, tell):
+            for i, result in results:
                 candidate = unfinished.pop(i)
                 tell(i, candidate.source.size_bytes)
                 if isinstance(result, WarehouseError):
@@ -372,14 +386,15 @@ def _staged(
     todo: list[_Candidate],
     staged: Path,
     rank: int | None,
-    n_workers: int,
+    n_workers: int | None,
     tell: Callable[[int, int], None],
-) -> Iterator[tuple[int, Any]]:
+    ray: str | None,
+) -> Generator[tuple[int, Any]]:
     """(index, Staged or exception) for each source as it finishes."""
     weights = [c.source.size_bytes * (TYPICAL_RATIO if c.source.compressed else 1) for c in todo]
-    n_processes = min(n_workers, len(todo))
-    here = n_processes == 1 or sum(weights) < SMALL_BYTES
-    threads = n_workers if len(todo) == 1 else 1
+    n_processes = min(n_workers or len(todo), len(todo))
+    here = not ray and (n_processes == 1 or sum(weights) < SMALL_BYTES)
+    threads = n_workers or 1 if len(todo) == 1 and not ray else 1
     each = sum(weights) // (1 if here else n_processes)
     tasks = [
         (
@@ -396,13 +411,19 @@ def _staged(
     if not here:
         # The largest first: a large one that starts last would keep one core busy alone.
         order = sorted(range(len(todo)), key=lambda i: -weights[i])
-        for k, result in run_workers(
-            "retime.ingest.stage:stage_source",
-            [tasks[i] for i in order],
-            n_processes,
-            lambda k, done: tell(order[k], done),
-        ):
-            yield order[k], result
+        largest_first = [tasks[i] for i in order]
+
+        def told(k: int, done: int) -> None:
+            tell(order[k], done)
+
+        if ray:
+            results = stage_on_ray(ray, largest_first, staged, n_workers, told)
+        else:
+            stage = "retime.ingest.stage:stage_source"
+            results = run_workers(stage, largest_first, n_processes, told)
+        with closing(results):
+            for k, result in results:
+                yield order[k], result
         return
     for i, task in enumerate(tasks):
         try:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -54,7 +54,7 @@ def run(
     tasks: Sequence[tuple],
     n_workers: int,
     on_progress: Callable[[int, int], None],
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any]]:
     """Calls `function` ("module:name") with each task's arguments, in order of the tasks.
 
     The function gets, after its arguments, a `progress(amount)` to call now and then, which
@@ -121,14 +121,14 @@ def serve(fd: int) -> None:
             call = getattr(importlib.import_module(module), name)
             answer = call(*arguments, lambda amount: pipe.send(("progress", amount)))
         except Exception as e:
-            answer = _portable(e)
+            answer = portable(e)
         try:
             pipe.send(("done", answer))
         except OSError:
             os._exit(1)  # nobody is left to tell
 
 
-def _portable(e: Exception) -> Exception:
+def portable(e: Exception) -> Exception:
     """The exception itself where it survives the pipe, else one with its text."""
     place = traceback.extract_tb(e.__traceback__)[-1:]
     e.add_note("".join(f"{os.path.basename(f.filename)}:{f.lineno}" for f in place))
