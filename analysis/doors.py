@@ -36,10 +36,14 @@ def open(url: str | os.PathLike[str] | None = None) -> Warehouse:
 
 
 def connect(
-    url: str | os.PathLike[str] | None = None, job: str | None = None
+    url: str | os.PathLike[str] | None = None,
+    job: str | Sequence[str] | None = None,
+    *,
+    memory: str | int | None = None,
+    threads: int | None = None,
 ) -> DuckDBPyConnection:
-    """`open(url).connect(job)`."""
-    return open(url).connect(job)
+    """`open(url).connect(job, memory=memory, threads=threads)`."""
+    return open(url).connect(job, memory=memory, threads=threads)
 
 
 def replay(

@@ -118,16 +118,25 @@ class Warehouse:
             raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
         return Job(self, id)
 
-    def connect(self, job: str | Sequence[str] | None = None) -> DuckDBPyConnection:
+    def connect(
+        self,
+        job: str | Sequence[str] | None = None,
+        *,
+        memory: str | int | None = None,
+        threads: int | None = None,
+    ) -> DuckDBPyConnection:
         """A DuckDB connection with every table and view of all jobs, of one or of some.
 
-        In memory, over the warehouse's files: it can read them and nothing else. What only a
+        In memory, over the warehouse's files: its SQL can read them and nothing else. What only a
         replay gives (`replay_scores`, `critical_path`, `slack`) is computed when a query first
-        asks, for the one job of a connection; of several jobs there is what was kept.
+        asks, for the one job of a connection; of several jobs there is what was kept. `memory` is
+        the most that its queries may take ("8GB", "25%"; else $RETIME_MEMORY, else half of what
+        this process may have), `threads` their number (else $RETIME_THREADS, else a core each, 16
+        at most). Raises UsageError for a limit that cannot be.
         """
-        from ..queries.loader import connect
-        from . import computed, connecting
+        from . import computed, connecting, limits
 
+        most, workers = limits.memory_bytes(memory), limits.threads(threads)
         if job is None:
             ids = self.job_ids()
         else:
@@ -136,9 +145,7 @@ class Warehouse:
             self.job(None)
         store = self.store
         snapshots = [store.snapshot(id) for id in ids]
-        con = connect(
-            {s.job: s.files for s in snapshots}, categories=connecting.categories(snapshots)
-        )
+        con = connecting.open_snapshots(snapshots, most, workers)
         computed.attach(con, [(s, store.job_folder(s.job)) for s in snapshots])
         connecting.confine(con, snapshots)
         return con
