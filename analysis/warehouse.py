@@ -156,6 +156,27 @@ class Warehouse:
 
         return queries.run(self.connect(job), query)
 
+    def files(
+        self, job: str | Sequence[str] | None = None, *, table: str | None = None
+    ) -> pl.DataFrame:
+        """The Parquet files of all jobs' tables, or of some, as they belong together now.
+
+        A Polars frame with one row a file: `job`, `table`, `file` (a path, or an address in an
+        object store), `rows` and `bytes`. `table` keeps one table. For engines other than DuckDB:
+        files that are not here (superseded, unfinished) are not part of a job. Raises UsageError
+        for a table that there is not, WarehouseError for a job without derived tables that cannot
+        be written.
+        """
+        from . import listing
+
+        listing.check_table(table)
+        if job is None:
+            ids = self.job_ids()
+        else:
+            ids = [self.job(id).id for id in ([job] if isinstance(job, str) else job)]
+        found = listing.of_jobs(self.store, ids)
+        return found if table is None else found.filter(found["table"] == table)
+
     def diff(
         self,
         job_a: str,

@@ -70,6 +70,11 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
             raise FileNotFoundError(f"{path}: no file of this warehouse")
         try:
             return self._open_object(place) if "://" in place else LocalFile(place)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"{path} is no longer there: the job has changed since this connection was opened, "
+                "open it again"
+            ) from None
         except OSError as e:
             # Whoever asks in SQL is not told where on this machine the warehouse lies.
             raise type(e)(f"{path}: {e.strerror or 'cannot be read'}") from None

@@ -13,7 +13,7 @@ from retime import cli
 
 COMMANDS = (
     "demo", "ingest", "upload", "jobs", "show", "dims", "kernels", "problems", "sql", "tables",
-    "replay", "policies", "model", "plan", "fabric", "stragglers", "diff", "fleet", "report",
+    "files", "replay", "policies", "model", "plan", "fabric", "stragglers", "diff", "fleet", "report",
     "notebook", "export",
 )  # fmt: skip
 
