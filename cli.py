@@ -32,7 +32,7 @@ app = typer.Typer(
 COMMANDS = (
     (traces.demo, "The whole path on a bundled real job: ingest, report, replay."),
     (traces.ingest, None),
-    (upload.upload, "A node's traces into a shared warehouse, tried again until they are in."),
+    (upload.upload, "Traces into a shared warehouse, from every node of a job."),
     (traces.jobs, None),
     (traces.show, "What a job looks like, and where its step went."),
     (said.dims, "Communicators and their parallel dimensions; says them, too."),
