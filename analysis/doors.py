@@ -55,8 +55,8 @@ def replay(
 
     `policies` are names, or names with parameters as on the command line
     (`"align-arrivals:ranks=3"`). Options are `sweep` (a parameter's several values), `step`,
-    `fabric`, `strict`, `calibration` and `progress`. Raises UsageError for a policy or a parameter
-    that there is not.
+    `fabric`, `strict`, `calibration`, `progress` and `ray`. Raises UsageError for a policy or a
+    parameter that there is not.
     """
     from ..replay.run import replay
 

@@ -44,6 +44,7 @@ class Warehouse:
         step_annotation: str | None = None,
         progress: Callable[..., None] | None = None,
         kernel_patterns: str | os.PathLike[str] | None = None,
+        ray: str | None = None,
     ) -> IngestReport:
         """Traces into this warehouse; `paths` may be files, folders, globs and archives.
 
@@ -51,9 +52,11 @@ class Warehouse:
         not say so itself, `step_annotation` which annotations are its steps (`*`, `?`; kept for
         the job). `kernel_patterns` is a file of rules as for `Job.set_kernels`, which are
         kept for the job; without it, those of the file $RETIME_KERNEL_PATTERNS are, where nothing
-        was said of the job's kernels before. Returns an IngestReport whose `exit_code` is 1 where
-        input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks or
-        jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept.
+        was said of the job's kernels before. `ray` is the address of a Ray cluster whose nodes
+        read the traces (`on_ray.check_address`). Returns an IngestReport whose `exit_code` is 1
+        where input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks
+        or jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept,
+        ClusterError where a cluster cannot do the work.
         """
         from ..ingest import settings
         from ..ingest.run import ingest, job_id_of
@@ -80,6 +83,7 @@ class Warehouse:
             workers=workers,
             step_annotation=step_annotation,
             progress=progress,
+            ray=ray,
         )
         if rules and report.exit_code < 3:
             folder = self.store.job_folder(report.job)
@@ -195,6 +199,26 @@ class Warehouse:
 
         b = (other or self).job(job_b)
         return diff.diff(self.job(job_a), b, steps_a=steps_a, steps_b=steps_b)
+
+    def analyse(
+        self,
+        jobs: str | Sequence[str] | None = None,
+        *,
+        reports: str | os.PathLike[str] | None = None,
+        workers: int | None = None,
+        ray: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Derives and replays jobs (default: all) and keeps what comes of it, a row a job.
+
+        `analysing.analyse` has the fields. `reports` is a folder for the pages; `ray` the address
+        of a Ray cluster whose nodes do the work. Raises WarehouseError for a job that there is not.
+        """
+        from . import analysing
+
+        return analysing.analyse(
+            self, jobs, reports=reports, n_workers=workers, ray=ray, progress=progress
+        )
 
     def fleet_jobs(self) -> pl.DataFrame:
         """A line a job, by start: ranks, step time (ns), shares of its time."""
