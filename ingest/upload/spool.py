@@ -122,9 +122,10 @@ class Spool:
             return None
         except OSError as e:
             raise ValueError(f"{path}: cannot be read: {e.strerror}") from e
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise ValueError(f"{path}: not a file")
         with os.fdopen(fd, "rb") as f:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError(f"{path}: not a file")
             data = f.read(MOST_ENTRY_BYTES + 1)
         if len(data) > MOST_ENTRY_BYTES:
             raise ValueError(f"{path}: too large for an entry")
