@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..ingest.store import is_address
+
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
@@ -50,7 +52,7 @@ def open_snapshots(
         for name, path in zip(names[job][table], paths, strict=True)
     }
     # A snapshot may hold a temporary folder that its files are in.
-    files_read = served.ReadOnlyFiles(places, keep=snapshots)
+    files_read = served.ReadOnlyFiles(places, _sizes(snapshots), keep=snapshots)
     return loader.connect(
         names,
         categories=categories(snapshots),
@@ -58,6 +60,19 @@ def open_snapshots(
         threads=threads,
         filesystem=files_read,
     )
+
+
+def _sizes(snapshots: list[Snapshot]) -> dict[str, int]:
+    """Bytes of the files in object stores, from the manifests: nothing is asked of the store."""
+    found = {}
+    for s in snapshots:
+        paths = [p for of_table in s.files.values() for p in of_table if is_address(p)]
+        if paths:
+            parts = [p for m in (*s.manifests, s.generation) for p in m.parts]
+            known = {part.file: part.bytes for part in parts}
+            ends = ((path, "/".join(path.rsplit("/", 2)[1:])) for path in paths)
+            found |= {path: known[end] for path, end in ends if end in known}
+    return found
 
 
 def confine(con: DuckDBPyConnection, snapshots: list[Snapshot]) -> None:

@@ -6,11 +6,14 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
 
 import fsspec
+
+from ..ingest import store
+from ..ingest.store.remote_file import fetched
 
 SCHEME = "retime"
 """Addresses begin with `retime://`. They tell nothing of where a warehouse lies."""
@@ -46,16 +49,16 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
     def __init__(
         self,
         places: Mapping[str, str],
-        open_object: Callable[[str], Source] | None = None,
+        sizes: Mapping[str, int] | None = None,
         keep: object = None,
     ):
-        """`places` maps addresses to paths and URLs; `open_object` opens those that are URLs.
+        """`places` maps addresses to paths and URLs, `sizes` URLs to bytes, where they are known.
 
         `keep` is held for as long as the file system is used.
         """
         super().__init__(skip_instance_cache=True)
         self._places = dict(places)
-        self._open_object = open_object or opened_object
+        self._sizes = dict(sizes or {})
         self._keep = keep
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Reading:
@@ -69,7 +72,9 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
         if place is None:
             raise FileNotFoundError(f"{path}: no file of this warehouse")
         try:
-            return self._open_object(place) if "://" in place else LocalFile(place)
+            if store.is_address(place):
+                return Object(place, self._sizes.get(place))
+            return LocalFile(place)
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"{path} is no longer there: the job has changed since this connection was opened, "
@@ -90,7 +95,8 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
     def modified(self, path: str) -> datetime:
         """When a local file was last written; of objects, which never change, the same always."""
         place = self._places.get(path, "")
-        seconds = 0.0 if "://" in place or not place else os.stat(place).st_mtime
+        fixed = not place or store.is_address(place)
+        seconds = 0.0 if fixed else os.stat(place).st_mtime
         return datetime.fromtimestamp(seconds, UTC)
 
     def isfile(self, path: str) -> bool:
@@ -189,23 +195,23 @@ class LocalFile:
         self.close()
 
 
-class _Object:
-    def __init__(self, url: str):
-        self._store, self._path = fsspec.core.url_to_fs(url)
-        self.size = int(self._store.size(self._path) or 0)
+class Object:
+    """An object in a store, fetched by ranges with the process' own credentials."""
+
+    def __init__(self, url: str, size: int | None = None):
+        above, _, name = url.rpartition("/")
+        entry = store.folder(above).entry(name) if size is None else None
+        if size is None and entry is None:
+            raise FileNotFoundError(url)
+        self._url = url
+        self.size = entry.bytes if entry is not None else size or 0
 
     def read_at(self, n_bytes: int, at: int) -> bytes:
-        if n_bytes <= 0 or at >= self.size:
-            return b""
-        return self._store.cat_file(self._path, start=at, end=min(at + n_bytes, self.size))
+        """Fetches a range. Raises StoreBusy and StoreRefused, which name no credentials."""
+        return fetched(self._url, at, min(at + n_bytes, self.size))
 
     def close(self) -> None:
-        pass
-
-
-def opened_object(url: str) -> Source:
-    """An object of a store that fsspec knows, with the process' own credentials."""
-    return _Object(url)
+        """Does nothing: no connection is held."""
 
 
 def addresses(files: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, dict[str, list[str]]]:
