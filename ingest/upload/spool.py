@@ -80,6 +80,23 @@ class Spool:
         self._check()
         for name in ("entries", "files", "claims"):
             (self.folder / name).mkdir(exist_ok=True, mode=0o700)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Removes what writers left that died in the middle of an entry, or of its end."""
+        stand = set(self.ids())
+        partial = [p for p in (self.folder / "entries").glob(".*") if entries_.is_id(p.name[1:17])]
+        locks = [p.stem for p in (self.folder / "claims").glob("*.lock")]
+        left = [id for id in locks if entries_.is_id(id) and id not in stand]
+        for id in {*(p.name[1:17] for p in partial), *left}:
+            with contextlib.suppress(OSError):
+                claim = self.claim(id)
+                if claim is None:
+                    continue  # it is being written
+                for path in partial if claim.sure else ():
+                    if path.name[1:17] == id:
+                        path.unlink(missing_ok=True)
+                claim.release(not self._entry_path(id).exists())
 
     # Entries
 

@@ -129,8 +129,8 @@ def command(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def retime(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """`retime("upload", ...)` runs a command line; gives exit code, stdout, stderr."""
+def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """`cli("upload", ...)` runs a command line; gives exit code, stdout, stderr."""
     from retime import cli
 
     monkeypatch.chdir(tmp_path)

@@ -210,11 +210,11 @@ def test_cron_s_line_is_one_that_runs(trace, wh, tmp_path, command):
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_every_example_is_printed_as_it_is(retime):
+def test_every_example_is_printed_as_it_is(cli):
     folder = Path(__file__).resolve().parents[3] / "ingest" / "upload" / "examples"
     assert {p.name for p in folder.iterdir() if p.is_file()} == set(FILES.values())
     for name, file in FILES.items():
         text = (folder / file).read_text()
-        assert retime("upload", "--example", name) == (0, text, "")
-        out = retime("upload", "--example", name, "--json")[1]
+        assert cli("upload", "--example", name) == (0, text, "")
+        out = cli("upload", "--example", name, "--json")[1]
         assert json.loads(out) == {"name": name, "text": text}

@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the job runs on PyTorch: install the extra 
 LATE_RANK = 2
 
 
-def test_the_shipped_example_s_straggler_is_found(wh, spool, tmp_path):
+def test_the_shipped_example_s_straggler_is_found(wh, spool, tmp_path, cli):
     (tmp_path / "train.py").write_text(example("torch"))
     ran = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=4",
@@ -39,3 +39,5 @@ def test_the_shipped_example_s_straggler_is_found(wh, spool, tmp_path):
     assert job.show()["ranks_seen"] == 4
     late = job.late_ranks().sort("wait_caused_ns", descending=True)
     assert late["rank"][0] == LATE_RANK
+    code, out, _ = cli("show", "gloo", "--warehouse", wh)
+    assert (code, "The others wait for rank 2" in out) == (0, True)

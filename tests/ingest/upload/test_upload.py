@@ -418,28 +418,28 @@ def test_a_warehouse_that_is_not_there_is_not_made(trace, wh, spool, store):
     assert upload(spool=spool, retry=True).exit_code == 0
 
 
-def test_the_command_line(trace, wh, spool, retime):
+def test_the_command_line(trace, wh, spool, cli):
     path = trace(0)
     wh.rmdir()
     where = ("--to", wh, "--job", "j", "--spool", spool, "--for", "0")
-    code, out, err = retime("upload", path, *where)
+    code, out, err = cli("upload", path, *where)
     assert (code, err) == (1, "")
     assert f"left for later: {path}: " in out
-    code, out, _ = retime("upload", "--list", "--spool", spool, "--json")
+    code, out, _ = cli("upload", "--list", "--spool", spool, "--json")
     [file] = json.loads(out)["files"]
     assert (code, file["state"], file["path"]) == (0, "waiting", str(path))
-    assert f"job j in {wh}  {path}" in retime("upload", "--list", "--spool", spool)[1]
-    code, out, _ = retime("upload", path, *where, "--epilogue")
+    assert f"job j in {wh}  {path}" in cli("upload", "--list", "--spool", spool)[1]
+    code, out, _ = cli("upload", path, *where, "--epilogue")
     assert (code, "left for later" in out) == (0, True)
     secret = ("--to", "s3://k:hunter2@b", "--job", "j", "--spool", spool)
-    assert retime("upload", path, *secret)[0] == 2
-    assert retime("upload", path, *secret, "--epilogue")[0] == 0
+    assert cli("upload", path, *secret)[0] == 2
+    assert cli("upload", path, *secret, "--epilogue")[0] == 0
     assert "has credentials in it" in (spool / "upload.log").read_text()
     assert "hunter2" not in "".join(p.read_text() for p in spool.rglob("*") if p.is_file())
     wh.mkdir()
-    code, out, err = retime("upload", "--retry", "--spool", spool, "--json")
+    code, out, err = cli("upload", "--retry", "--spool", spool, "--json")
     assert (code, err, json.loads(out)["delivered"]) == (0, "", 1)
-    assert retime("upload", path, *where, "--epilogue") == (0, "", "")
+    assert cli("upload", path, *where, "--epilogue") == (0, "", "")
 
 
 @pytest.mark.parametrize(
@@ -453,8 +453,8 @@ def test_the_command_line(trace, wh, spool, retime):
         (["--forget", "0" * 16], "no such entry"),
     ],
 )
-def test_usage(retime, spool, wrong, words):
-    code, out, err = retime("upload", *wrong, "--spool", spool)
+def test_usage(cli, spool, wrong, words):
+    code, out, err = cli("upload", *wrong, "--spool", spool)
     assert (code, out) == (2, "")
     assert words in err
     assert len(err.splitlines()) == 1

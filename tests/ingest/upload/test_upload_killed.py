@@ -20,9 +20,11 @@ NODES = 8
 
 SERVE = """
 import os, sys, time
+from retime.cli import NoPandas
+sys.meta_path.insert(0, NoPandas)
 from retime.ingest.upload import delivery, sending
 from retime.ingest.upload.run import upload
-import retime.ingest.kineto, retime.ingest.derive, retime.ingest.steps, retime.ingest.dims
+import retime.ingest.kineto.parser, retime.ingest.derive, retime.ingest.steps, retime.ingest.dims
 import retime.ingest.matching.resolution, retime.ingest.joining.ranks, retime.ingest.transfers
 sending.MOST_AT_ONCE = 2  # several commits, moments between them
 for line in sys.stdin:
