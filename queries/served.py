@@ -21,6 +21,12 @@ SCHEME = "retime"
 REFUSED = "a warehouse is only read through this connection: nothing is written, moved or removed"
 
 
+GONE = "is no longer there: the job has changed since this connection was opened, open it again"
+
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+"""DuckDB keeps nothing of a file that was written just now, nor of one without a time."""
+
+
 class Source(Protocol):
     """An open file: `read_at` may be called by several threads at once."""
 
@@ -65,7 +71,7 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
         """A file of the warehouse, to read. Raises PermissionError for any other wish."""
         if mode not in ("r", "rb"):
             raise PermissionError(REFUSED)
-        return Reading(self._opened(path))
+        return Reading(path, self._opened(path))
 
     def _opened(self, path: str) -> Source:
         place = self._places.get(path)
@@ -76,10 +82,7 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
                 return Object(place, self._sizes.get(place))
             return LocalFile(place)
         except FileNotFoundError:
-            raise FileNotFoundError(
-                f"{path} is no longer there: the job has changed since this connection was opened, "
-                "open it again"
-            ) from None
+            raise FileNotFoundError(f"{path} {GONE}") from None
         except OSError as e:
             # Whoever asks in SQL is not told where on this machine the warehouse lies.
             raise type(e)(f"{path}: {e.strerror or 'cannot be read'}") from None
@@ -95,9 +98,9 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
     def modified(self, path: str) -> datetime:
         """When a local file was last written; of objects, which never change, the same always."""
         place = self._places.get(path, "")
-        fixed = not place or store.is_address(place)
-        seconds = 0.0 if fixed else os.stat(place).st_mtime
-        return datetime.fromtimestamp(seconds, UTC)
+        if not place or store.is_address(place):
+            return LONG_AGO
+        return datetime.fromtimestamp(os.stat(place).st_mtime, UTC)
 
     def isfile(self, path: str) -> bool:
         """Whether it is one of the files."""
@@ -134,7 +137,8 @@ class Reading:
     between.
     """
 
-    def __init__(self, source: Source):
+    def __init__(self, address: str, source: Source):
+        self._address = address
         self._source = source
         self._at = threading.local()
 
@@ -149,7 +153,10 @@ class Reading:
     def read(self, n_bytes: int) -> bytes:
         """The next bytes; fewer than asked for only at the end."""
         at = self.tell()
-        found = self._source.read_at(n_bytes, at)
+        try:
+            found = self._source.read_at(n_bytes, at)
+        except FileNotFoundError:  # objects are not held open
+            raise FileNotFoundError(f"{self._address} {GONE}") from None
         self._at.value = at + len(found)
         return found
 

@@ -71,9 +71,19 @@ def listening() -> Iterator[tuple[int, list[str]]]:
         thread.join(10)
 
 
+@pytest.fixture(scope="module")
+def part(warehouse: retime.Warehouse) -> tuple[str, Path]:
+    """A part of the warehouse: as its connections name it, and where it lies."""
+    allowed = warehouse.connect().execute("SELECT unnest(current_setting('allowed_paths'))")
+    name = next(n for (n,) in allowed.fetchall() if "/events/" in n)
+    files = warehouse.files(table="events")["file"]
+    return name, next(Path(p) for p in files if Path(p).name == Path(name).name)
+
+
 @pytest.fixture
 def ground(
     warehouse: retime.Warehouse,
+    part: tuple[str, Path],
     listening: tuple[int, list[str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -88,11 +98,7 @@ def ground(
     (outside / "schema.sql").write_text("CREATE TABLE stolen AS SELECT 1")
     (outside / "load.sql").write_text("")
     duckdb.execute(f"COPY (SELECT '{SECRET}' AS a) TO '{outside}/secret.parquet'")
-    con = warehouse.connect()
-    part = con.execute("SELECT filename FROM read_blob(current_setting('allowed_paths'))")
-    name = next(n for (n,) in part.fetchall() if "/events/" in n)
-    path = next(p for p in warehouse.files(table="events")["file"] if p.endswith(Path(name).name))
-    return Ground(warehouse, name, Path(path), outside, here, *listening)
+    return Ground(warehouse, *part, outside, here, *listening)
 
 
 def everything(folder: Path) -> dict[str, str]:
