@@ -176,10 +176,15 @@ class Spool:
             soon = e.next_try_s <= now or e.next_try_s > now + _FAR_S
             if not all and (e.state == FAILED or not soon):
                 continue
-            if not e.stored and e.host != entries_.here() and not os.path.lexists(e.path):
-                continue  # another machine's own disk: it is for that one to deliver
-            found.append(e)
+            if not self.is_elsewhere(e):
+                found.append(e)
         return found
+
+    @staticmethod
+    def is_elsewhere(entry: Entry) -> bool:
+        """Whether its file is on another machine's own disk, and for that one to deliver."""
+        by_path = not entry.stored and entry.host != entries_.here()
+        return by_path and not os.path.lexists(entry.path)
 
     def remove(self, entry: Entry) -> None:
         """Forgets an entry, and what the spool keeps of it."""
