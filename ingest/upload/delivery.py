@@ -116,9 +116,6 @@ def _of_report(entry: Entry, path: str, report: IngestReport) -> Outcome:
         status = "new" if any(s.status == "new" for s in good) else "already"
         ranks = tuple(sorted({r for s in good for r in s.ranks}))
         return Outcome(DELIVERED, status=status, lost=lost, ranks=ranks)
-    for s in mine:
-        if any(p.code == "worker_died" for p in s.problems):
-            return Outcome(AGAIN, str(s.error))
     error = next((s.error for s in mine if s.error is not None), None)
     if error is None:
         said = next((p.message for place, p in report.problems if place == path), "")
@@ -137,6 +134,8 @@ def _of_error(entry: Entry, path: str, error: RetimeError) -> Outcome:
     if changed or "changed while it was read" in str(error):
         return GROWING
     text = str(error)
+    if "the process that read it ended early" in text:
+        return Outcome(AGAIN, text, refused=True)  # for want of memory, mostly: not again at once
     # An error of the disk or file server may pass; that of rights does not.
     passing = "cannot be read: " in text and not any(os.strerror(n) in text for n in _REFUSED)
     return Outcome(AGAIN if passing else FAILED, text)
