@@ -27,6 +27,10 @@ SHORTEST = 0.1
 """The share of a job's collectives that are its short ones: these count fully."""
 GROWTH = 0.75
 """Ends lie apart by this power of the time taken: between chance (0.5) and a fixed share (1)."""
+PAIRS = 4_000_000
+"""Pairs of members of collectives, or cells of a dense table, that one pass holds at once."""
+FEW_OF = 2
+"""A collective of fewer than one in so many domains is summed by its pairs, not as a dense row."""
 WORK = 2_000_000_000
 """Multiplications that one least-squares pass may take; beyond it collectives are sampled."""
 
@@ -100,17 +104,20 @@ def estimate(
     start_ns: np.ndarray,
     end_ns: np.ndarray,
     anchor_ns: np.ndarray,
+    took_ns: np.ndarray | None = None,
 ) -> Clocks:
     """Clocks of the domains from participations in barrier-like collectives.
 
     Arrays of one length: instance (any integers), domain, start and end on the domain's clock;
-    `anchor_ns[n]` a moment in the middle of each domain's trace. Domains that no chain of
+    `anchor_ns[n]` a moment in the middle of each domain's trace; `took_ns` what each one's
+    collective took, where that is not its shortest participation. Domains that no chain of
     collectives ties together are in different components. The error is two standard errors of the
     fit plus the domain's median distance from the common end: the skew that averages cannot remove.
     """
     n = len(anchor_ns)
     clocks = untied(anchor_ns)
-    cells = _cells(instance, domain, start_ns, end_ns, anchor_ns)
+    took = (end_ns - start_ns).astype(np.float64) if took_ns is None else took_ns
+    cells = _cells(instance, domain, start_ns, end_ns, anchor_ns, took)
     if len(cells.instance) == 0:
         return clocks
     component, coarse = _tree(cells, n)
@@ -135,7 +142,7 @@ class _Cells(NamedTuple):
     first: np.ndarray
     """index of the first row of each collective"""
     took: np.ndarray
-    """the shortest participation of each collective: about its transfer, on whatever clock"""
+    """what each collective took: the shortest of its rows"""
 
 
 class _Fit(NamedTuple):
@@ -152,6 +159,7 @@ def _cells(
     start_ns: np.ndarray,
     end_ns: np.ndarray,
     anchor_ns: np.ndarray,
+    took_ns: np.ndarray,
 ) -> _Cells:
     order = np.lexsort((end_ns, domain, instance))
     instance, domain = instance[order], domain[order]
@@ -166,7 +174,7 @@ def _cells(
     mean = np.add.reduceat(end, first) / count
     last_start = np.maximum.reduceat(start, first)
     first_end = np.minimum.reduceat(end, first)
-    took = np.minimum.reduceat(end - start, first)
+    took = np.minimum.reduceat(took_ns[order], first)
     heads = _edges(inst)
     size = np.repeat(np.diff(np.append(heads, len(inst))), np.diff(np.append(heads, len(inst))))
     keep = size > 1
@@ -261,7 +269,8 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
     tau = when / scale
     spread = _spread(cells)[inst]
     factor = np.sqrt(size / (size - 1.0))[inst]
-    stride = max(1, int(n_inst * n * n // WORK))
+    work = np.where(size * FEW_OF < n, size * size, float(n * n)).sum()
+    stride = max(1, int(work // WORK))
     sample = (inst % stride) == 0
     solution = np.zeros(2 * n)
     inverse = np.zeros((len(unknowns), len(unknowns)))
@@ -336,27 +345,42 @@ def _normal(
     n_inst = len(tau)
     blocks = ((0, (0, 0)), (1, (0, n)), (2, (n, n))) if slopes else ((0, (0, 0)),)
     matrix, right = np.zeros((2 * n, 2 * n)), np.zeros(2 * n)
-    block = max(1, min(n_inst, 8_000_000 // max(n, 1)))
-    edges = np.searchsorted(inst, np.arange(0, n_inst + block, block))
-    for lo, hi in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        if lo == hi:
-            continue
-        w, d, i = weight[lo:hi], dom[lo:hi], inst[lo:hi] - inst[lo]
-        t = tau[inst[lo] : inst[hi - 1] + 1]
-        total = np.bincount(i, w, minlength=len(t))
-        share = 1 / np.where(total > 0, total, 1.0)
-        mean = np.bincount(i, w * end[lo:hi], minlength=len(t)) * share
-        dense = np.zeros((len(t), n))
-        dense[i, d] = w
-        for power, (row, col) in blocks:
-            part = -(dense * (share * t**power)[:, None]).T @ dense
-            part[np.diag_indices(n)] += np.bincount(d, w * t[i] ** power, minlength=n)
-            matrix[row : row + n, col : col + n] += part
-        off = w * (end[lo:hi] - mean[i])
-        right[:n] += np.bincount(d, off, minlength=n)
-        right[n:] += np.bincount(d, off * t[i], minlength=n)
+    total = np.bincount(inst, weight, minlength=n_inst)
+    share = 1 / np.where(total > 0, total, 1.0)
+    mean = np.bincount(inst, weight * end, minlength=n_inst) * share
+    off = weight * (end - mean[inst])
+    right[:n] = np.bincount(dom, off, minlength=n)
+    right[n:] = np.bincount(dom, off * tau[inst], minlength=n)
+    for power, (row, col) in blocks:
+        diagonal = np.bincount(dom, weight * tau[inst] ** power, minlength=n)
+        matrix[row : row + n, col : col + n] = np.diag(diagonal)
+    size = np.bincount(inst, minlength=n_inst)
+    first = np.cumsum(size) - size
+    for k in np.unique(size[size > 0]).tolist():
+        these = np.flatnonzero(size == k)
+        block = max(1, PAIRS // (k * k if k * k < n * n else n))
+        for lo in range(0, len(these), block):
+            some = these[lo : lo + block]
+            cell = first[some][:, None] + np.arange(k)
+            w, d = weight[cell], dom[cell]
+            for power, (row, col) in blocks:
+                scaled = w * (share[some] * tau[some] ** power)[:, None]
+                matrix[row : row + n, col : col + n] -= _products(scaled, w, d, n)
     matrix[n:, :n] = matrix[:n, n:].T
     return matrix, right
+
+
+def _products(a: np.ndarray, b: np.ndarray, domain: np.ndarray, n: int) -> np.ndarray:
+    """Sum over collectives of a (x) b at their domains; arrays are [collectives, members]."""
+    m, k = domain.shape
+    if k * FEW_OF < n:
+        at = domain[:, :, None] * n + domain[:, None, :]
+        product = a[:, :, None] * b[:, None, :]
+        return np.bincount(at.ravel(), product.ravel(), minlength=n * n).reshape(n, n)
+    row = np.arange(m)[:, None]
+    left, right = np.zeros((m, n)), np.zeros((m, n))
+    left[row, domain], right[row, domain] = a, b
+    return left.T @ right
 
 
 def _respect_causality(cells: _Cells, component: np.ndarray, fit: _Fit) -> tuple[_Fit, np.ndarray]:

@@ -67,6 +67,11 @@ def deliver(
             outcomes[entry.id] = Outcome(FAILED, "the file is gone, and was not delivered")
     if not here:
         return Try(outcomes, 0)
+    if _is_local(to) and not os.path.isdir(to):
+        # To make it would fill the disk below a mount that is not there, on a node of many.
+        what = "no such folder: is its disk mounted? An upload makes no warehouse; mkdir -p does"
+        failed = Outcome(AGAIN, f"{to}: {what}", refused=True)
+        return Try(outcomes | dict.fromkeys((e.id for e, _ in here), failed), 0)
     try:
         report = ingest(to, [path for _, path in here], job=job, workers=workers,
                         progress=progress, derive_now=False)  # fmt: skip
@@ -92,6 +97,10 @@ def deliver(
     return Try(outcomes | dict.fromkeys((e.id for e, _ in here), failed), 0)
 
 
+def _is_local(to: str) -> bool:
+    return "://" not in to
+
+
 def _of_report(entry: Entry, path: str, report: IngestReport) -> Outcome:
     """What an ingest says of one entry, whose sources may be several (an archive's)."""
     within = (f"{path}!", path.rstrip("/") + "/")
@@ -107,9 +116,6 @@ def _of_report(entry: Entry, path: str, report: IngestReport) -> Outcome:
         status = "new" if any(s.status == "new" for s in good) else "already"
         ranks = tuple(sorted({r for s in good for r in s.ranks}))
         return Outcome(DELIVERED, status=status, lost=lost, ranks=ranks)
-    for s in mine:
-        if any(p.code == "worker_died" for p in s.problems):
-            return Outcome(AGAIN, str(s.error))
     error = next((s.error for s in mine if s.error is not None), None)
     if error is None:
         said = next((p.message for place, p in report.problems if place == path), "")
@@ -128,6 +134,8 @@ def _of_error(entry: Entry, path: str, error: RetimeError) -> Outcome:
     if changed or "changed while it was read" in str(error):
         return GROWING
     text = str(error)
+    if "the process that read it ended early" in text:
+        return Outcome(AGAIN, text, refused=True)  # for want of memory, mostly: not again at once
     # An error of the disk or file server may pass; that of rights does not.
     passing = "cannot be read: " in text and not any(os.strerror(n) in text for n in _REFUSED)
     return Outcome(AGAIN if passing else FAILED, text)
