@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import retime
 from retime.cli import app
+from retime.ingest.kineto.header import parse_rank_list, rebuild_ranks
 from retime.ingest.run import ingest
 from typer.testing import CliRunner
 
@@ -24,6 +25,7 @@ from benchmarks.scale import truth as held
 from benchmarks.scale.digits import COUNT, DUR, SEQ, TS, Template, hole
 from benchmarks.scale.generate import generate, host_folders
 from benchmarks.scale.kernels import table
+from benchmarks.scale.kineto_text import Group
 from benchmarks.scale.program import program
 from benchmarks.scale.shape import HOST_RANKS, shaped
 from benchmarks.scale.simulate import received, splits, steps
@@ -180,6 +182,20 @@ def test_what_ranks_send_others_get():
     assert sent.sum() == got.sum()
     # Rank 8 h + l is member h % 4 of the group of hosts 0 to 3 (or 4 to 7) with the same l.
     assert got[8 * 6 + 5, 1] == sent[8 * 5 + 5, 2]
+
+
+@pytest.mark.parametrize("dim", ["world", "dp", "ep", "tp"])
+def test_groups_of_many_hosts_are_listed_as_profilers_do(dim):
+    """More than 30 members are cut in the middle; spacing and size tell the others."""
+    shape = shaped(1024, **SIZE)
+    rank = 8 * 77 + 5
+    group = Group(shape, dim, rank)
+    shown, whole = parse_rank_list(group.text())
+    assert whole == (dim in ("ep", "tp"))
+    if not whole:
+        assert len(shown) == 30
+        assert rebuild_ranks(shown, len(group.members)) == tuple(shape.members(dim, rank))
+    assert (dim, len(group.members)) in {"world": 1024, "dp": 128, "ep": 4, "tp": 8}.items()
 
 
 @pytest.mark.parametrize("ranks", [8, 20, 40, 0])
