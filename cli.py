@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .analysis.commands import files, listed, models, queries, said, several, traces, upload, whatif
-from .analysis.commands.failing import fail, is_usage, usage, what
+from .analysis.commands.failing import fail, is_usage, of_files, usage, what
 from .analysis.commands.no_pandas import NoPandas
 
 app = typer.Typer(
@@ -106,6 +106,8 @@ def run(args: list[str] | None = None) -> int:
             return usage(e)
         if debug:
             raise
+        if (said := of_files(e)) is not None:
+            return fail(said, 3)
         return fail(
             f"{what(e)} (unexpected: RETIME_DEBUG=1 shows where; please report it)",
             3,
