@@ -11,10 +11,14 @@ import msgspec
 
 from .. import __version__
 from .errors import RetimeError
+from .keeping.summary import Summary
 from .schema import PARTS, TABLES
 
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
+
+PACK_LAYOUT = 2
+"""Layout of packs, which code that knows only single sources must not read."""
 
 DERIVATION = 6
 """Raised whenever the same sources would give other derived tables."""
@@ -36,13 +40,21 @@ class BadManifest(RetimeError):
         self.file = path.name
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One Parquet file: path inside the job's folder, rows, size in bytes, SHA-256 of its bytes."""
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One Parquet file: path inside the job's folder, rows, size in bytes, SHA-256 of its bytes.
+
+    Of a file that several sources share the part has `rows` rows from `first` on; never written.
+    """
 
     file: str
     rows: int
     bytes: int
     sha256: str
+    first: int | None = None
+
+
+PACKED = "packed"
+"""Stands where a format would in a manifest of several sources whose rows share files."""
 
 
 REMARKS = "remarks"
@@ -61,11 +73,34 @@ class Remark(msgspec.Struct, frozen=True):
     offset: int | None = None
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A source in a pack, as its own manifest had it; `rows` are its rows in the pack's files.
+
+    Table -> slices: (number of the pack's file of that table, first row there, rows).
+    """
+
+    id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    format: str
+    ranks: list[int]
+    world_sizes: list[int]
+    problems: dict[str, int]
+    tool_version: str
+    created_at_ns: int
+    rows: dict[str, list[tuple[int, int, int]]]
+    remarks: list[Remark] = []
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One source file and the parts that hold its rows.
 
     `tables` holds what is read as it stands; `views` the source's own rows of the derived tables.
     `problems` counts the occurrences by severity. `world_sizes` are those the source states.
+    `packed` are the sources of a pack (`keeping.packs`), `pruned` the tables whose rows were
+    removed for their age, and when (ns since the epoch). `columns` tells by table which columns
+    its files have (`schema.Table.fingerprint`); older versions did not say.
     """
 
     id: str
@@ -82,11 +117,19 @@ class Manifest(msgspec.Struct, frozen=True):
     created_at_ns: int
     layout: int = LAYOUT
     remarks: list[Remark] = []
+    packed: list[Packed] = []
+    pruned: dict[str, int] = {}
+    columns: dict[str, str] = {}
 
     @property
     def parts(self) -> list[Part]:
         """Every file of the source."""
         return [p for t in (*self.tables.values(), *self.views.values()) for p in t]
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the sources that it has the rows of."""
+        return [p.id for p in self.packed] if self.format == PACKED else [self.id]
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -98,6 +141,8 @@ class Generation(msgspec.Struct, frozen=True):
     tool_version: str
     created_at_ns: int
     layout: int = LAYOUT
+    summary: Summary | None = None
+    """the job in one line; None where an older version made it"""
 
     @property
     def parts(self) -> list[Part]:
@@ -119,6 +164,26 @@ def source_manifest_name(source_id: str) -> str:
     return f"{source_id[:16]}.json"
 
 
+_PACK = "pack"
+"""Begins the names of packs and of their files, and no digest."""
+
+
+def pack_manifest_name(pack_id: str) -> str:
+    """File name of a pack's manifest."""
+    return f"{_PACK}{pack_id[:12]}.json"
+
+
+def is_pack(manifest_name: str) -> bool:
+    """Whether a manifest of this name is a pack's."""
+    return manifest_name.startswith(_PACK)
+
+
+def manifest_name(manifest: Manifest) -> str:
+    """File name of a manifest."""
+    name = pack_manifest_name if manifest.format == PACKED else source_manifest_name
+    return name(manifest.id)
+
+
 def generation_manifest_name(generation_id: str) -> str:
     """File name of a derived generation's manifest."""
     return f"derived-{generation_id}.json"
@@ -133,6 +198,19 @@ def source_part(table: str, source_id: str, n: int) -> str:
     return f"{room}/{source_id[:16]}-{n:03d}.parquet"
 
 
+def pack_part(table: str, pack_id: str, n: int) -> str:
+    """Path in the job's folder of the n-th file with a pack's rows of a table."""
+    return source_part(table, f"{_PACK}{pack_id[:12]}", n)
+
+
+def part_of_source(manifest: Manifest, table: str) -> list[Part]:
+    """A source's own parts of a table, whether it is derived by now or not."""
+    # Before steps were derived a source's own were a table of their own.
+    return (manifest.views if TABLES[table].derived else manifest.tables).get(
+        table, manifest.tables.get(table, [])
+    )
+
+
 def generation_part(table: str, generation_id: str) -> str:
     """Path in the job's folder of a derived table's file."""
     return f"{table}/derived-{generation_id}.parquet"
@@ -142,13 +220,14 @@ def read_manifest(path: Path) -> Manifest:
     """A source's manifest, checked. Raises BadManifest, or FileNotFoundError where it is gone."""
     m = _decode(path, Manifest)
     _require(path, _ID.fullmatch(m.id) is not None, "its id is not a digest")
-    _require(path, path.name == source_manifest_name(m.id), "its id is not the one in its name")
+    _require(path, path.name == manifest_name(m), "its id is not the one in its name")
+    part = pack_part if m.format == PACKED else source_part
     for staged, tables in ((False, m.tables), (True, m.views)):
         for table, parts in tables.items():
             once = table == _ONCE_PLAIN and not staged
             known = table in PARTS and TABLES[table].derived == (staged or once)
             _require(path, known, f"it names a table {table[:40]!r} that does not belong there")
-            expected = [source_part(table, m.id, n) for n in range(len(parts))]
+            expected = [part(table, m.id, n) for n in range(len(parts))]
             expected = [e.removeprefix("_staged/") for e in expected] if once else expected
             _check_parts(path, parts, expected)
     return m
@@ -184,8 +263,9 @@ def _decode(path: Path, kind):
         m = msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
         raise BadManifest(path, f"not a manifest ({e})") from e
+    reads = PACK_LAYOUT if getattr(m, "format", "") == PACKED else LAYOUT
     _require(
-        path, m.layout == LAYOUT, f"its layout is {m.layout}, this version reads {LAYOUT}; upgrade"
+        path, m.layout == reads, f"its layout is {m.layout}, this version reads {reads}; upgrade"
     )
     return m
 
@@ -193,7 +273,8 @@ def _decode(path: Path, kind):
 def _check_parts(path: Path, parts: list[Part], expected: list[str]) -> None:
     # The name is a function of table and id: nothing else is ever opened, whatever the file says.
     _require(path, [p.file for p in parts] == expected, "it names files that are not its own")
-    _require(path, all(p.rows >= 0 and p.bytes >= 0 for p in parts), "it has a negative size")
+    sound = all(p.rows >= 0 and p.bytes >= 0 and p.first is None for p in parts)
+    _require(path, sound, "it has a negative size, or a slice")
 
 
 def _require(path: Path, holds: bool, what: str) -> None:

@@ -16,15 +16,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import settings
+from . import settings, store
 from .detect import clash_group
 from .errors import UsageError, WarehouseError
+from .keeping import packs, tombstone
 from .manifest import (
+    PACKED,
     BadManifest,
     Generation,
     Manifest,
     generation_id,
     generation_manifest_name,
+    is_pack,
+    manifest_name,
     read_generation,
     read_manifest,
     source_manifest_name,
@@ -44,6 +48,8 @@ SUPERSEDED_S = 24 * 3600.0
 
 GENERATIONS_KEPT = 8
 """No more than these stay, the newest of them: a source a call must not fill the disk."""
+
+_TRIES = 20
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -175,20 +181,38 @@ def commit(
     the job then is as it was before.
     """
     with writing(job_folder.parent), locked(job_folder):
+        _remove_pruned(job_folder)
         for name in _manifest_names(job_folder):
             if name not in known:
                 try:
                     known[name] = read_manifest(job_folder / MANIFESTS / name)
                 except BadManifest:
                     known[name] = None
-        present = [m for m in known.values() if m is not None]
+        present = [s for m in known.values() if m is not None for s in _sources(job_folder, m)]
         if any(m.id == manifest.id for m in present):
             return False
         check_clash(job_folder, manifest.name, manifest.format, manifest.ranks, present)
-        name = source_manifest_name(manifest.id)
+        name = manifest_name(manifest)
         _move_in(job_folder, staged, moves, manifest, name)
         known[name] = manifest
     return True
+
+
+def _sources(job_folder: Path, manifest: Manifest) -> list[Manifest]:
+    try:
+        return packs.expanded(job_folder / MANIFESTS / manifest_name(manifest), manifest)
+    except BadManifest:
+        return []
+
+
+def _remove_pruned(job_folder: Path) -> None:
+    """Removes manifests that a prune was killed before it removed: their sources may come again."""
+    stone = tombstone.read(store.folder(job_folder))
+    for name in set(stone.manifests).intersection(_manifest_names(job_folder)):
+        path = job_folder / MANIFESTS / name
+        with contextlib.suppress(FileNotFoundError):
+            if stone.has(name, path.read_bytes()):
+                path.unlink(missing_ok=True)
 
 
 def publish(
@@ -217,7 +241,7 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     A generation is out of use from the making of the next one on, unless it is this version's
     of exactly the sources and settings that are there now.
     """
-    present = {n.removesuffix(".json") for n in _manifest_names(job_folder)}
+    present = _present(job_folder)
     said = settings.usable(job_folder).digest_derived
     found: list[tuple[int, Path, bool]] = []
     for path in (job_folder / MANIFESTS).glob("derived-*.json"):
@@ -242,6 +266,16 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     return removed
 
 
+def _present(job_folder: Path) -> set[str]:
+    """The first 16 digits of each source's id, as far as names and packs tell."""
+    names = _manifest_names(job_folder)
+    found = {n.removesuffix(".json") for n in names if not is_pack(n)}
+    for name in filter(is_pack, names):
+        with contextlib.suppress(BadManifest, OSError):
+            found |= {id[:16] for id in read_manifest(job_folder / MANIFESTS / name).ids}
+    return found
+
+
 def _remove_kept(job_folder: Path) -> list[Path]:
     """Removes what was computed from generations that stand no more (`kept`); gives the paths."""
     standing = {
@@ -250,6 +284,29 @@ def _remove_kept(job_folder: Path) -> list[Path]:
     removed = [p for p in (job_folder / KEPT).glob("*") if p.name.split(".")[0] not in standing]
     for path in removed:
         path.unlink(missing_ok=True)
+    return removed
+
+
+def _remove_packed(job_folder: Path, grace_s: float = SUPERSEDED_S) -> list[Path]:
+    """Removes manifests whose sources a pack has had for long; gives the paths.
+
+    Their files go with what no manifest names.
+    """
+    names = _manifest_names(job_folder)
+    if not any(map(is_pack, names)):
+        return []
+    units = standing(job_folder).units
+    before = time.time_ns() - grace_s * 1e9
+    packed = [m for m in units if m.format == PACKED and m.created_at_ns <= before]
+    ids = {id for m in packed for id in m.ids}
+    single = {source_manifest_name(id) for id in ids}
+    removed = []
+    for name in {*names} - {manifest_name(m) for m in units}:
+        path = job_folder / MANIFESTS / name
+        with contextlib.suppress(BadManifest, OSError):
+            if name in single or (is_pack(name) and ids.issuperset(read_manifest(path).ids)):
+                path.unlink(missing_ok=True)
+                removed.append(path)
     return removed
 
 
@@ -353,43 +410,97 @@ def _manifest_names(job_folder: Path) -> list[str]:
 
 
 def readable_manifests(job_folder: Path) -> tuple[list[Manifest], list[BadManifest]]:
-    """The job's source manifests whose files all stand, by id, and what is wrong with others."""
-    good: list[Manifest] = []
+    """The job's sources whose files all stand, by id, and what is wrong with other manifests.
+
+    Those of packs are given one by one. Raises WarehouseError where the job changes faster than it
+    can be read.
+    """
+    found = standing(job_folder)
+    sources = [s for m in found.units for s in _sources(job_folder, m)]
+    return _one_source_each(job_folder, sources, found.bad, found.covered)
+
+
+def standing(job_folder: Path) -> packs.Standing:
+    """Which of a job's manifests count, as they lie there: packs, and sources that are in none.
+
+    What is pruned meanwhile is either seen whole or not at all (`keeping.tombstone`).
+    """
+    for _ in range(_TRIES):
+        stone = tombstone.read(store.folder(job_folder))
+        found = _standing(job_folder, stone)
+        if found is not None and tombstone.read(store.folder(job_folder)) == stone:
+            return found
+    raise WarehouseError(f"{job_folder}: changes faster than it can be read; try again")
+
+
+def _standing(job_folder: Path, stone: tombstone.Tombstone) -> packs.Standing | None:
+    """The same; None where a manifest went away while others were read."""
     bad: list[BadManifest] = []
-    for name in _manifest_names(job_folder):
-        path = job_folder / MANIFESTS / name
-        try:
-            manifest = read_manifest(path)
-            missing = missing_part(job_folder, manifest)
-            if missing:
-                raise BadManifest(
-                    path,
-                    f"{missing} is missing or cut, so {manifest.name} is left out; ingest it again",
-                )
-            good.append(manifest)
-        except FileNotFoundError:
-            continue
-        except OSError as e:
-            bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
-        except BadManifest as e:
-            bad.append(e)
-    return _one_source_each(job_folder, good, bad)
+    names = _manifest_names(job_folder)
+
+    def readable(names: list[str]) -> list[Manifest]:
+        good = []
+        for name in names:
+            path = job_folder / MANIFESTS / name
+            try:
+                if name in stone.manifests and stone.has(name, path.read_bytes()):
+                    continue
+                good.append(_whole(job_folder, path))
+            except FileNotFoundError:
+                raise
+            except OSError as e:
+                bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
+            except BadManifest as e:
+                bad.append(e)
+        return good
+
+    try:
+        of_packs = readable([n for n in names if is_pack(n)])
+        covered = {source_manifest_name(id) for m in of_packs for id in m.ids}
+        # What a pack took the place of need not be read; it stays for those who read it already.
+        single = readable([n for n in names if not is_pack(n) and n not in covered])
+        counted = packs.counted(of_packs)
+        lost = {id for m in of_packs for id in m.ids} - counted.covered
+        again = [n for n in names if n in {source_manifest_name(id) for id in lost}]
+        single += readable(again)
+    except FileNotFoundError:
+        return None
+    missing = lost - {m.id for m in single}
+    for pack in counted.odd:
+        if missing & set(pack.ids):
+            path = job_folder / MANIFESTS / manifest_name(pack)
+            bad.append(BadManifest(path, "shares sources with another pack, so it is left out"))
+    return packs.Standing([*counted.units, *single], counted.covered, bad)
+
+
+def _whole(job_folder: Path, path: Path) -> Manifest:
+    """A manifest whose files stand. Raises BadManifest, FileNotFoundError, OSError."""
+    manifest = read_manifest(path)
+    packs.expanded(path, manifest)
+    missing = missing_part(job_folder, manifest)
+    if missing:
+        raise BadManifest(
+            path,
+            f"{missing} is missing or cut, so {manifest.name} is left out; ingest it again",
+        )
+    return manifest
 
 
 def _one_source_each(
-    job_folder: Path, good: list[Manifest], bad: list[BadManifest]
+    job_folder: Path, good: list[Manifest], bad: list[BadManifest], packed: set[str]
 ) -> tuple[list[Manifest], list[BadManifest]]:
     """Leaves out a source with a rank that an earlier one has: its rows would count twice.
 
-    Sources that do not exclude each other (`detect.clash_group`) all stay.
+    Sources that do not exclude each other (`detect.clash_group`) all stay, and those that are in a
+    pack (ids `packed`), which were alone when they came into it.
     """
     owners: dict[tuple[str, int], Manifest] = {}
     kept: list[Manifest] = []
-    for m in sorted(good, key=lambda m: (m.created_at_ns, m.id)):
+    for m in sorted(good, key=lambda m: (m.id not in packed, m.created_at_ns, m.id)):
         group = clash_group(m.format)
         mine = [] if group is None else [(group, r) for r in m.ranks]
         taken = next((key for key in mine if key in owners), None)
-        if taken is None:
+        if taken is None or m.id in packed:
             kept.append(m)
             owners |= dict.fromkeys(mine, m)
             continue
@@ -423,12 +534,17 @@ def remove_orphans(job_folder: Path) -> list[str]:
     with writing(job_folder.parent):
         incoming = job_folder / INCOMING
         for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
-            if token.is_dir() and not _alive(token):
+            if token.is_dir() and not alive(token):
                 shutil.rmtree(token, ignore_errors=True)
                 removed.append(str(token.relative_to(job_folder)))
         with locked(job_folder) as held:
             manifests = job_folder / MANIFESTS
-            gone = [*_remove_superseded(job_folder), *_remove_kept(job_folder)]
+            _remove_pruned(job_folder)
+            gone = [
+                *_remove_superseded(job_folder),
+                *_remove_kept(job_folder),
+                *_remove_packed(job_folder),
+            ]
             removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}
             for path in sorted(
@@ -478,7 +594,7 @@ def _born(pid: int) -> str:
         return ""
 
 
-def _alive(token: Path) -> bool:
+def alive(token: Path) -> bool:
     """Whether somebody may still be working in a folder of unfinished work."""
     parts = token.name.split(".")
     if parts[:2] == owner().split(".")[:2] and len(parts) == 5 and parts[2].isdecimal():

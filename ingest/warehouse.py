@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import settings, staging
+from . import settings, staging, store
 from .errors import UsageError, WarehouseError
 from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
@@ -27,6 +27,8 @@ class Snapshot:
     list where there are none). `problems` says what of the job could not be used. `keep` holds a
     temporary folder for as long as the snapshot lives, where the job could not be written to.
     `kernels` are the user's rules for `events.category`, which apply where events are read.
+    `pruned` are the tables whose rows were removed from some sources for their age, and when (ns
+    since the epoch); `older` those of which some file may lack columns, as an older version wrote it.
     """
 
     job: str
@@ -36,6 +38,8 @@ class Snapshot:
     problems: list[Problem] = field(default_factory=list)
     keep: object = None
     kernels: tuple[settings.KernelRule, ...] = ()
+    older: frozenset[str] = frozenset()
+    pruned: dict[str, int] = field(default_factory=dict)
 
 
 class Warehouse:
@@ -58,6 +62,10 @@ class Warehouse:
     def job_folder(self, job: str) -> Path:
         """Where a job lives. Raises UsageError for an id that cannot be one."""
         return self.path / f"job={check_job_id(job)}"
+
+    def folder(self, job: str) -> store.Folder:
+        """A job's folder, wherever it lies. Raises UsageError for an id that cannot be one."""
+        return store.folder(self.job_folder(job))
 
     def check_readable(self) -> None:
         """Raises WarehouseError where there is no warehouse to read."""
@@ -177,16 +185,39 @@ def assemble(
 ) -> Snapshot:
     """The snapshot of these sources with this generation of derived tables."""
     files: dict[str, list[str]] = {t: [] for t in TABLES}
+    older = set()
     for m in manifests:
         for table, parts in m.tables.items():
             if TABLES[table].derived:
                 continue  # a source's own rows of before that table was derived
             files[table] += [str(folder / p.file) for p in parts]
+            if m.columns.get(table) != TABLES[table].fingerprint:
+                older.add(table)
+    # Sources of a pack share files, and all of a pack's sources are there.
+    files = {table: list(dict.fromkeys(paths)) for table, paths in files.items()}
     for table, parts in generation.tables.items():
         files[table] += [str(derived_folder / p.file) for p in parts]
     problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
+    pruned: dict[str, int] = {}
+    for m in manifests:
+        pruned |= {t: max(at_ns, pruned.get(t, 0)) for t, at_ns in m.pruned.items()}
+    problems += [_pruned(table, at_ns, manifests) for table, at_ns in pruned.items()]
     rules = tuple(settings.usable(folder).said.kernels)
-    return Snapshot(job, files, manifests, generation, problems, keep, rules)
+    return Snapshot(
+        job, files, manifests, generation, problems, keep, rules, frozenset(older), pruned
+    )
+
+
+def _pruned(table: str, at_ns: int, manifests: list[Manifest]) -> Problem:
+    n = sum(table in m.pruned for m in manifests)
+    on = time.strftime("%Y-%m-%d", time.gmtime(at_ns / 1e9))
+    return Problem(
+        f"{table}_pruned",
+        f"the rows of {table} of {n} of {len(manifests)} sources were pruned on {on} (retime prune "
+        f"--raw-events): what is computed from them is empty or only of the others",
+        "info",
+        n,
+    )
 
 
 def check_job_id(job: str) -> str:

@@ -92,6 +92,11 @@ def _identity(snapshot: Any) -> tuple[Any, ...]:
 
 def _built(snapshot: Any) -> ReplayJob:
     files, job = snapshot.files, snapshot.job
+    if "events" in getattr(snapshot, "pruned", ()):
+        raise UnusableInput(
+            f"job {job!r} has no events any more: they were pruned (retime prune --raw-events), "
+            "so there is nothing to replay; ingest its traces into a job of another name"
+        )
     if source(files) == "recorded":
         return recorded.load(files, job=job)
     frames = tables(files, kernel_rules.categories(files, getattr(snapshot, "kernels", ())))
