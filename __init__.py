@@ -29,6 +29,8 @@ __all__ = [
     "policies",
     "replay",
     "tables",
+    "trace_handler",
+    "upload",
 ]
 
 if TYPE_CHECKING:
@@ -45,12 +47,18 @@ if TYPE_CHECKING:
         replay,
         tables,
     )
+    from .ingest.upload.handler import trace_handler
+    from .ingest.upload.run import upload
+
+_UPLOADS = {"trace_handler": ".ingest.upload.handler", "upload": ".ingest.upload.run"}
 
 
 def __getattr__(name: str) -> Any:
     """The public names, imported when first asked for (`import retime` stays fast)."""
     if name == "replay":  # the sub-package itself, which can be called
         return import_module(".replay", __name__)
+    if name in _UPLOADS:  # a training process has no use for the rest
+        return getattr(import_module(_UPLOADS[name], __name__), name)
     if name in __all__:
         return getattr(import_module(".analysis.doors", __name__), name)
     raise AttributeError(f"module 'retime' has no attribute {name!r}")

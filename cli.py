@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from .analysis.commands import files, models, queries, said, several, traces, whatif
+from .analysis.commands import files, listed, models, queries, said, several, traces, upload, whatif
 from .analysis.commands.failing import fail, is_usage, usage, what
 from .analysis.commands.no_pandas import NoPandas
 
@@ -32,6 +32,7 @@ app = typer.Typer(
 COMMANDS = (
     (traces.demo, "The whole path on a bundled real job: ingest, report, replay."),
     (traces.ingest, None),
+    (upload.upload, "Traces into a shared warehouse, from every node of a job."),
     (traces.jobs, None),
     (traces.show, "What a job looks like, and where its step went."),
     (said.dims, "Communicators and their parallel dimensions; says them, too."),
@@ -39,6 +40,7 @@ COMMANDS = (
     (traces.problems, "What was odd in the input, lost input first."),
     (queries.sql, "One query over the tables and views, read-only."),
     (queries.tables, "The dictionary of tables, views and macros."),
+    (listed.files, "The Parquet files of a job's tables, for other engines."),
     (whatif.replay, "What the step would have cost, under policies."),
     (whatif.policies, "The catalogue of policies."),
     (models.model, "What collectives cost by algorithm, without a trace."),
@@ -47,6 +49,7 @@ COMMANDS = (
     (whatif.stragglers, "Slowdown against the ideal, by operation and rank."),
     (several.diff, "What changed between two jobs, part by part of the step."),
     (several.fleet, "Many jobs beside each other: hosts, fabric, kernels."),
+    (several.analyse, "Computes and keeps what only a replay gives, of many jobs."),
     (files.report, "One self-contained HTML page of a job."),
     (files.notebook, "Notebooks of SQL and charts, a question each."),
     (files.export, "One timeline for the Perfetto UI, or Chakra's execution traces."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
@@ -39,6 +39,32 @@ def attach(con: DuckDBPyConnection, jobs: Sequence[tuple[Snapshot, Path]]) -> No
     con.execute("ALTER VIEW problems RENAME TO _stored_problems")
     con.from_arrow(_Stream(PROBLEMS, source)).create_view("_computed_problems")
     con.execute("CREATE VIEW problems AS FROM _stored_problems UNION ALL FROM _computed_problems")
+
+
+class Made(NamedTuple):
+    """What is kept of a job: rows by computed table, or the reason why there are none."""
+
+    rows: dict[str, int]
+    reason: str
+    already: bool
+    """It was kept before."""
+    stands: bool
+    """It is kept now; False where the job cannot be written."""
+
+
+def keep(snapshot: Snapshot, folder: Path) -> Made:
+    """Computes the tables of a job that only a replay gives and keeps them, unless they are."""
+    key = kept.key(folder, snapshot.generation)
+    listed = kept.find(folder, key)
+    if listed is not None:
+        read = {t: kept.rows(folder, listed, t) for t in TABLES_COMPUTED}
+        rows = {t: len(found) for t, found in read.items() if found is not None}
+        if len(rows) == len(TABLES_COMPUTED):
+            return Made(rows, listed.reason, True, True)
+    made, reason = _computed(snapshot)
+    tables = {t: made.get(t, TABLES[t].schema.empty_table()) for t in TABLES_COMPUTED}
+    stands = kept.keep(folder, key, tables if not reason else {}, reason)
+    return Made({t: len(found) for t, found in tables.items()}, reason, False, stands)
 
 
 class _Stream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Callable
 from importlib.resources import as_file, files
@@ -78,9 +79,9 @@ def show(out: Console, result: dict[str, Any]) -> None:
         for line in terminal.lines(table, out.width):
             out.print(line)
         out.print()
-    where = terminal.clean(result["warehouse"])
+    where = terminal.clean(shlex.quote(result["warehouse"]))
     out.print(f"page       {terminal.clean(result['report'])}")
-    out.print(f"warehouse  {where}")
+    out.print(f"warehouse  {terminal.clean(result['warehouse'])}")
     out.print(f'next       retime sql "FROM sync_tax" --warehouse {where}')
     out.print(f"           retime replay {JOB} --policy align-arrivals --warehouse {where}")
     out.print(f"({result['seconds']:.0f} s)", style="dim")

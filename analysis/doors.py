@@ -36,10 +36,14 @@ def open(url: str | os.PathLike[str] | None = None) -> Warehouse:
 
 
 def connect(
-    url: str | os.PathLike[str] | None = None, job: str | None = None
+    url: str | os.PathLike[str] | None = None,
+    job: str | Sequence[str] | None = None,
+    *,
+    memory: str | int | None = None,
+    threads: int | None = None,
 ) -> DuckDBPyConnection:
-    """`open(url).connect(job)`."""
-    return open(url).connect(job)
+    """`open(url).connect(job, memory=memory, threads=threads)`."""
+    return open(url).connect(job, memory=memory, threads=threads)
 
 
 def replay(
@@ -51,8 +55,8 @@ def replay(
 
     `policies` are names, or names with parameters as on the command line
     (`"align-arrivals:ranks=3"`). Options are `sweep` (a parameter's several values), `step`,
-    `fabric`, `strict`, `calibration` and `progress`. Raises UsageError for a policy or a parameter
-    that there is not.
+    `fabric`, `strict`, `calibration`, `progress` and `ray`. Raises UsageError for a policy or a
+    parameter that there is not.
     """
     from ..replay.run import replay
 

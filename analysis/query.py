@@ -120,6 +120,8 @@ def literal(value: Any) -> str:
 def sentence(error: Exception) -> str:
     """DuckDB's message as one sentence: its kind, what is wrong, and its hint."""
     lines = [s.strip() for s in str(error).splitlines()]
+    if lines and lines[0].startswith("Traceback "):  # what reading a file raised, in Python
+        return f"the query cannot run: {lines[-1].partition(': ')[2] or lines[-1]}"
     kept: list[str] = []
     for i, s in enumerate(lines):
         if re.match(r"LINE \d+:", s):

@@ -10,60 +10,74 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from . import escaping
+
 if TYPE_CHECKING:
     from rich.console import Console
 
 UNLIMITED = 100_000
 """Width of a console that is not a terminal: nothing is cut where a program reads."""
 
-UNSAFE = {
-    *range(0x00, 0x20),
-    *range(0x7F, 0xA0),
-    0x061C,
-    *range(0x200B, 0x2010),
-    *range(0x2028, 0x202F),
-    *range(0x2060, 0x2070),
-    0xFEFF,
-}
-"""Code points that move the cursor, hide text or turn its direction."""
-
-
 LONGEST_WORD = 2_000
 """Characters: Rich wraps a word in time that grows with its square, and no path is longer."""
+
+LONGEST = 20_000
+"""Characters of a text: a screen or a page is no place for more of one name."""
 
 _LONG_WORD = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 def clean(text: str) -> str:
-    """`text` with control and direction characters written out: what a trace named cannot act.
+    """`text` with what acts or deceives written out (`escaping.escaped`): no name can act.
 
-    Words beyond LONGEST_WORD lose their middle.
+    Words beyond LONGEST_WORD lose their middle, and so does what is beyond LONGEST.
     """
-    if len(text) > LONGEST_WORD:
-        half = LONGEST_WORD // 2
-        text = _LONG_WORD.sub(lambda word: f"{word[0][:half]}…{word[0][-half:]}", text)
-    if text.isascii() and text.isprintable():
+    # Before, as a megabyte takes long to write out; after, as that makes it up to ten times longer.
+    return _cut(escaping.escaped(_cut(text)))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST_WORD:
         return text
-    return "".join(
-        (f"\\x{ord(c):02x}" if ord(c) < 256 else f"\\u{ord(c):04x}")
-        if ord(c) in UNSAFE or 0xD800 <= ord(c) < 0xE000
-        else c
-        for c in text
-    )
+    half = LONGEST_WORD // 2
+    text = _LONG_WORD.sub(lambda word: f"{word[0][:half]}…{word[0][-half:]}", text)
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]}…{text[-LONGEST // 2 :]}"
+    return text
 
 
 def console(stderr: bool = False) -> Console:
-    """A console as wide as the terminal; unlimited and colourless where there is none."""
+    """A console as wide as the terminal; unlimited and colourless where there is none.
+
+    What is printed is text that was cleaned; should some not have been, it does not act either.
+    """
     from rich.console import Console
+    from rich.text import Text
+
+    class Harmless(Console):
+        def print(self, *objects: Any, **options: Any) -> None:
+            super().print(*map(_harmless, objects), **options)
+
+    def _harmless(value: Any) -> Any:
+        if isinstance(value, str):
+            return escaping.one_for_one(value)
+        if isinstance(value, Text) and (safe := escaping.one_for_one(value.plain)) != value.plain:
+            value = value.copy()
+            value.plain = safe
+        return value
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else UNLIMITED
-    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+    return Harmless(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
 def to_json(value: Any) -> str:
-    """JSON of rows or of one object: NaN and infinities are null, decimals and dates text."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str)
+    """JSON of rows or of one object: NaN and infinities are null, decimals and dates text.
+
+    What could act on a terminal or hide in it is escaped: the values are the same.
+    """
+    text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str)
+    return text if text.isascii() and text.isprintable() else escaping.json_escaped(text)
 
 
 def _plain(value: Any) -> Any:

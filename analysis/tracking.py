@@ -80,10 +80,15 @@ EVERY_S = 10.0
 
 
 @contextmanager
-def points() -> Iterator[Callable[[int, int], None]]:
-    """A callback (points done, points in all) drawn on stderr; a line now and then without one."""
+def points(
+    doing: str = "re-timing", done: str = "re-timed"
+) -> Iterator[Callable[[int, int], None]]:
+    """A callback (points done, points in all) drawn on stderr; a line now and then without one.
+
+    `doing` and `done` are what is said of the points.
+    """
     if not sys.stderr.isatty():
-        yield _by_line(time.monotonic)
+        yield _by_line(time.monotonic, done)
         return
     from rich.progress import (
         BarColumn,
@@ -95,7 +100,7 @@ def points() -> Iterator[Callable[[int, int], None]]:
     )
 
     with Progress(
-        TextColumn("re-timing"),
+        TextColumn(doing),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -105,10 +110,10 @@ def points() -> Iterator[Callable[[int, int], None]]:
         transient=True,
     ) as bars:
         task = bars.add_task("", total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        yield lambda n, total: bars.update(task, completed=n, total=total)
 
 
-def _by_line(clock: Callable[[], float]) -> Callable[[int, int], None]:
+def _by_line(clock: Callable[[], float], words: str = "re-timed") -> Callable[[int, int], None]:
     """`points` as lines: the first after EVERY_S, none for what is done before."""
     began = said = clock()
 
@@ -119,7 +124,7 @@ def _by_line(clock: Callable[[], float]) -> Callable[[int, int], None]:
             return
         said = now
         took = units.time((now - began) * 1e9)
-        print(f"re-timed {done:,} of {total:,} in {took}", file=sys.stderr, flush=True)
+        print(f"{words} {done:,} of {total:,} in {took}", file=sys.stderr, flush=True)
 
     return update
 

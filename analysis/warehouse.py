@@ -44,6 +44,7 @@ class Warehouse:
         step_annotation: str | None = None,
         progress: Callable[..., None] | None = None,
         kernel_patterns: str | os.PathLike[str] | None = None,
+        ray: str | None = None,
     ) -> IngestReport:
         """Traces into this warehouse; `paths` may be files, folders, globs and archives.
 
@@ -51,9 +52,11 @@ class Warehouse:
         not say so itself, `step_annotation` which annotations are its steps (`*`, `?`; kept for
         the job). `kernel_patterns` is a file of rules as for `Job.set_kernels`, which are
         kept for the job; without it, those of the file $RETIME_KERNEL_PATTERNS are, where nothing
-        was said of the job's kernels before. Returns an IngestReport whose `exit_code` is 1 where
-        input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks or
-        jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept.
+        was said of the job's kernels before. `ray` is the address of a Ray cluster whose nodes
+        read the traces (`on_ray.check_address`). Returns an IngestReport whose `exit_code` is 1
+        where input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks
+        or jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept,
+        ClusterError where a cluster cannot do the work.
         """
         from ..ingest import settings
         from ..ingest.run import ingest, job_id_of
@@ -80,6 +83,7 @@ class Warehouse:
             workers=workers,
             step_annotation=step_annotation,
             progress=progress,
+            ray=ray,
         )
         if rules and report.exit_code < 3:
             folder = self.store.job_folder(report.job)
@@ -118,16 +122,25 @@ class Warehouse:
             raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
         return Job(self, id)
 
-    def connect(self, job: str | Sequence[str] | None = None) -> DuckDBPyConnection:
+    def connect(
+        self,
+        job: str | Sequence[str] | None = None,
+        *,
+        memory: str | int | None = None,
+        threads: int | None = None,
+    ) -> DuckDBPyConnection:
         """A DuckDB connection with every table and view of all jobs, of one or of some.
 
-        In memory, over the warehouse's files: it can read them and nothing else. What only a
+        In memory, over the warehouse's files: its SQL can read them and nothing else. What only a
         replay gives (`replay_scores`, `critical_path`, `slack`) is computed when a query first
-        asks, for the one job of a connection; of several jobs there is what was kept.
+        asks, for the one job of a connection; of several jobs there is what was kept. `memory` is
+        the most that its queries may take ("8GB", "25%"; else $RETIME_MEMORY, else half of what
+        this process may have), `threads` their number (else $RETIME_THREADS, else a core each, 16
+        at most). Raises UsageError for a limit that cannot be.
         """
-        from ..queries.loader import connect
-        from . import computed, connecting
+        from . import computed, connecting, limits
 
+        most, workers = limits.memory_bytes(memory), limits.threads(threads)
         if job is None:
             ids = self.job_ids()
         else:
@@ -136,9 +149,7 @@ class Warehouse:
             self.job(None)
         store = self.store
         snapshots = [store.snapshot(id) for id in ids]
-        con = connect(
-            {s.job: s.files for s in snapshots}, categories=connecting.categories(snapshots)
-        )
+        con = connecting.open_snapshots(snapshots, most, workers)
         computed.attach(con, [(s, store.job_folder(s.job)) for s in snapshots])
         connecting.confine(con, snapshots)
         return con
@@ -148,6 +159,27 @@ class Warehouse:
         from . import query as queries
 
         return queries.run(self.connect(job), query)
+
+    def files(
+        self, job: str | Sequence[str] | None = None, *, table: str | None = None
+    ) -> pl.DataFrame:
+        """The Parquet files of all jobs' tables, or of some, as they belong together now.
+
+        A Polars frame with one row a file: `job`, `table`, `file` (a path, or an address in an
+        object store), `rows` and `bytes`. `table` keeps one table. For engines other than DuckDB:
+        files that are not here (superseded, unfinished) are not part of a job. Raises UsageError
+        for a table that there is not, WarehouseError for a job without derived tables that cannot
+        be written.
+        """
+        from . import listing
+
+        listing.check_table(table)
+        if job is None:
+            ids = self.job_ids()
+        else:
+            ids = [self.job(id).id for id in ([job] if isinstance(job, str) else job)]
+        found = listing.of_jobs(self.store, ids)
+        return found if table is None else found.filter(found["table"] == table)
 
     def diff(
         self,
@@ -167,6 +199,26 @@ class Warehouse:
 
         b = (other or self).job(job_b)
         return diff.diff(self.job(job_a), b, steps_a=steps_a, steps_b=steps_b)
+
+    def analyse(
+        self,
+        jobs: str | Sequence[str] | None = None,
+        *,
+        reports: str | os.PathLike[str] | None = None,
+        workers: int | None = None,
+        ray: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[dict[str, Any]]:
+        """Derives and replays jobs (default: all) and keeps what comes of it, a row a job.
+
+        `analysing.analyse` has the fields. `reports` is a folder for the pages; `ray` the address
+        of a Ray cluster whose nodes do the work. Raises WarehouseError for a job that there is not.
+        """
+        from . import analysing
+
+        return analysing.analyse(
+            self, jobs, reports=reports, n_workers=workers, ray=ray, progress=progress
+        )
 
     def fleet_jobs(self) -> pl.DataFrame:
         """A line a job, by start: ranks, step time (ns), shares of its time."""

@@ -51,6 +51,17 @@ class WarehouseError(RetimeError):
     exit_code = 3
 
 
+class StoreBusy(WarehouseError):
+    """An object store that throttles, fails or cannot be reached, after several tries.
+
+    The same call may succeed later: whoever has time may try again.
+    """
+
+
+class StoreRefused(WarehouseError):
+    """What no further try would change: refused access, no such bucket, a damaged object."""
+
+
 def line_of(error: BaseException) -> str:
     """Another library's error for a message: one line, printable and of bounded length."""
     text = " ".join(str(error)[:1000].split())[:160]

@@ -6,6 +6,7 @@ import functools
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
@@ -14,6 +15,9 @@ from .. import __version__
 from ..ingest.kernels import class_of_category
 from ..ingest.schema import TABLES, Table
 from . import prepared
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 Files = Mapping[str, Mapping[str, Sequence[str]]]
 """job -> table -> its Parquet files."""
@@ -28,6 +32,7 @@ def connect(
     categories: Mapping[str, Mapping[str, str]] | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
+    filesystem: AbstractFileSystem | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """A connection to an in-memory DuckDB with all tables and views over `files`.
 
@@ -35,6 +40,7 @@ def connect(
     there too, typed and empty. `jobs` keeps only those jobs; `memory_limit` is DuckDB's ("8GB").
     `categories` (job -> kernel's name -> category) takes the place of what `events` has stored.
     Nothing is read until a query asks for it, apart from the footer of a table's first file.
+    `filesystem` opens the files where their names are its addresses (`served.ReadOnlyFiles`).
 
     Raises KeyError for a job or a table that does not exist.
     """
@@ -52,7 +58,10 @@ def connect(
         con.execute(f"SET memory_limit = {_text(memory_limit)}")
     if threads is not None:
         con.execute(f"SET threads = {int(threads)}")
-    _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
+    if filesystem is not None:
+        con.register_filesystem(filesystem)
+    else:
+        _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
     prepared.create(con, _library_texts(), _create_library)
     con.execute(_job_numbers(chosen))
     said = {j: names for j, names in (categories or {}).items() if names and j in chosen}

@@ -100,6 +100,7 @@ def replay(
     strict: bool = False,
     calibration: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    ray: str | None = None,
 ) -> dict[str, Any]:
     """Re-times a job (a `Snapshot`, or a ReplayJob) under policies.
 
@@ -109,7 +110,8 @@ def replay(
     `a#2.k`). `sweep` gives parameters of the last policy several values: an entry a point (of
     their product). `step` looks at one step only. `fabric` is a file, a preset's name or a
     Fabric; without, it is made from the job's topology, if that says enough. `progress` is told
-    how many entries are done, and of how many.
+    how many entries are done, and of how many. `ray` is the address of a Ray cluster
+    (`ingest.on_ray.check_address`) whose nodes make the entries: the same, in the same order.
 
     Returns one object, times in ns: `job`; `steps` (their numbers); `measured_ns` and
     `replayed_ns`, means over steps; `fidelity_pct`, and what it rests on: `critical_path`
@@ -122,10 +124,12 @@ def replay(
     `pools`, `curves` and `lateness` as `calibration_levels`, `calibration_curves`, `lateness`.
 
     Raises UsageError for an unknown policy, parameter, value or step, UnusableInput for a job
-    with nothing to replay; and where `strict`, NotFaithful if the unchanged replay is further
-    than GATE_PCT off the measured steps.
+    with nothing to replay, ClusterError for a cluster that cannot do it; and where `strict`,
+    NotFaithful if the unchanged replay is further than GATE_PCT off the measured steps.
     """
     tries = plan(policies, sweep)
+    if ray is not None:
+        _check_ray(ray, snapshot)
     job = snapshot if isinstance(snapshot, ReplayJob) else load(snapshot)
     base = baseline(with_fabric(job, fabric), step)
     if strict and base.fidelity_pct > GATE_PCT:
@@ -142,8 +146,17 @@ def replay(
         "critical_path": base.path._asdict(),
         "floors": _floors(base, base.job, base.start_ns, base.replayed_ns.mean())[0],
         "warnings": told(_warnings(base)),
-        "policies": estimates(base, tries, progress),
+        "policies": [],
     }
+    if ray is None or not tries:
+        result["policies"] = estimates(base, tries, progress)
+    else:
+        from . import on_ray
+
+        result["policies"] = on_ray.estimates(
+            ray, snapshot, len(tries), step=step, policies=policies, sweep=sweep,
+            fabric=None if fabric is None else base.job.facts["fabric"], progress=progress,
+        )  # fmt: skip
     if calibration:
         result |= {
             "calibration": calibrate.table(base.job),
@@ -152,6 +165,14 @@ def replay(
             "lateness": calibrate.lateness(base.job),
         }
     return result
+
+
+def _check_ray(address: str, snapshot: Any) -> None:
+    from ..ingest.on_ray import check_address
+
+    check_address(address)
+    if isinstance(snapshot, ReplayJob):
+        raise UsageError("a Ray cluster re-times jobs of a warehouse, not a ReplayJob")
 
 
 def baseline(job: ReplayJob, step: int | None = None) -> Baseline:

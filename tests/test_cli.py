@@ -12,9 +12,9 @@ import pytest
 from retime import cli
 
 COMMANDS = (
-    "demo", "ingest", "jobs", "show", "dims", "kernels", "problems", "sql", "tables", "replay",
-    "policies", "model", "plan", "fabric", "stragglers", "diff", "fleet", "report", "notebook",
-    "export",
+    "demo", "ingest", "upload", "jobs", "show", "dims", "kernels", "problems", "sql", "tables",
+    "files", "replay", "policies", "model", "plan", "fabric", "stragglers", "diff", "fleet", "report",
+    "notebook", "export",
 )  # fmt: skip
 
 

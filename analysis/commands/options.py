@@ -21,6 +21,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing els
 JobId = Annotated[
     str | None, typer.Argument(metavar="JOB", help="The job (not needed where there is one).")
 ]
+OnRay = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local.",
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
 
 

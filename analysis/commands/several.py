@@ -1,4 +1,4 @@
-"""The commands that set jobs beside each other: diff, fleet."""
+"""The commands over several jobs: diff, fleet, analyse."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, Limit, Where, open_warehouse, print_json
+from .options import AsJson, Limit, OnRay, Where, open_warehouse, print_json
 
 
 def diff(
@@ -70,3 +70,56 @@ def fleet(
         return print_json(rows)
     unnamed = fleet_screen.unnamed_jobs(opened) if by == "hosts" else 0
     fleet_screen.show(terminal.console(), rows, by, limit, unnamed)
+
+
+def analyse(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(metavar="[JOB...]", help="Jobs; or --all.")
+    ] = None,
+    all_: Annotated[bool, typer.Option("--all", help="All jobs of the warehouse.")] = False,
+    reports: Annotated[
+        str | None,
+        typer.Option("--reports", metavar="DIR", help="Also write each job's page, DIR/JOB.html."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Jobs at once (default: one a core).")
+    ] = None,
+    ray: OnRay = None,
+    warehouse: Where = None,
+    json: AsJson = False,
+) -> None:
+    """Makes jobs ready for every query: derived tables, replay scores, critical paths, slack.
+
+    One query of one job computes them when it first asks; queries over several jobs (fleet, sql)
+    only read what is kept. This computes and keeps what is missing, a job a task, on all cores or
+    on a Ray cluster. A job that fails keeps no other from its turn.
+
+    \b
+    Examples:
+      retime analyse --all
+      retime analyse run-7 run-8 --reports pages/
+      retime analyse --all --warehouse /shared/warehouse --ray auto --json
+    """
+    from ...ingest.errors import UsageError
+    from .. import analysing, terminal, tracking
+
+    if bool(jobs) == all_:
+        raise UsageError("name the jobs to analyse, or --all of the warehouse")
+    with tracking.points("analysing", "analysed") as progress:
+        rows = open_warehouse(warehouse).analyse(
+            jobs or None, reports=reports, workers=workers, ray=ray, progress=progress
+        )
+    if json:
+        print_json(rows)
+    else:
+        titles = {
+            "job": "job",
+            "status": "status",
+            "replay_scores": "ranks scored",
+            "critical_path": "on the critical path",
+            "slack": "with slack",
+            "reason": "why not",
+        }
+        shown = [{**r, "reason": r["reason"] or ""} for r in rows]
+        terminal.show_table(terminal.console(), shown, titles)
+    raise typer.Exit(analysing.exit_code(rows))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .options import AsJson, JobId, Limit, Where, open_job, open_warehouse, print_json
+from .options import AsJson, JobId, Limit, OnRay, Where, open_job, open_warehouse, print_json
 
 
 def demo(
@@ -75,6 +75,7 @@ def ingest(
             "$RETIME_KERNEL_PATTERNS, for jobs without any).",
         ),
     ] = None,
+    ray: OnRay = None,
     json: AsJson = False,
 ) -> None:
     """Traces into the warehouse, as Parquet.
@@ -87,6 +88,7 @@ def ingest(
       retime ingest traces/ --job run-7
       retime ingest 'traces/rank*.json.gz' more.zip --job run-7 --warehouse /data/warehouse
       retime ingest trace.json --job one --rank 3
+      retime ingest /shared/traces/ --job run-7 --warehouse /shared/warehouse --ray auto
     """
     from .. import terminal, tracking
 
@@ -100,6 +102,7 @@ def ingest(
             progress=progress,
             step_annotation=step_annotation,
             kernel_patterns=kernel_patterns,
+            ray=ray,
         )
     if json:
         print_json(tracking.rows_of(report))

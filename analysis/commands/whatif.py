@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import AsJson, JobId, Where, open_job, print_json
+from .options import AsJson, JobId, OnRay, Where, open_job, print_json
 
 
 def replay(
@@ -40,6 +40,7 @@ def replay(
         str | None,
         typer.Option("-o", "--output", metavar="FILE", help="That page (JOB-explain.html)."),
     ] = None,
+    ray: OnRay = None,
     warehouse: Where = None,
     json: AsJson = False,
 ) -> None:
@@ -58,6 +59,7 @@ def replay(
       retime replay run-7 --policy align-arrivals
       retime replay run-7 --policy align-arrivals:ranks=3
       retime replay run-7 --policy align-arrivals --sweep factor=0,0.5,1
+      retime replay run-7 --policy scale-fabric --sweep factor=1,2,4 --ray auto
       retime replay run-7 --policy algorithm:op=all_reduce,algo=tree --json
       retime replay run-7 --calibration
       retime replay run-7 --policy align-arrivals --explain -o why.html
@@ -72,6 +74,10 @@ def replay(
         "strict": strict,
         "calibration": calibration,
     }
+    if ray is not None:
+        if explain:
+            raise UsageError("--explain draws on this machine: give it, or --ray")
+        options["ray"] = ray
     of_job, tried = open_job(warehouse, job), policy or []
     if output is not None and not explain:
         raise UsageError("-o names the page of --explain: give both, or --json > FILE")

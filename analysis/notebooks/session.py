@@ -13,6 +13,7 @@ from ...ingest.errors import RetimeError
 from ...queries.loader import materialise
 from .. import doors
 from ..colours import COLOURS
+from ..names import apart
 from ..screen import clean
 
 if TYPE_CHECKING:
@@ -187,7 +188,37 @@ def drawn(chart: Any, otherwise: str) -> Any:
 def look() -> None:
     """Charts that read on white and on black: nothing behind them, grey words."""
     alt.theme.enable("retime")
-    alt.data_transformers.enable("default", max_rows=MOST_ROWS)
+    alt.data_transformers.enable("retime", max_rows=MOST_ROWS)
+
+
+def _harmless(data: Any = None, max_rows: int = MOST_ROWS) -> Any:
+    """Altair's own way of a chart's data, after names are cleaned and cut, apart still.
+
+    What draws pictures ends its process at a control character.
+    """
+    if data is None:
+        return lambda data: _harmless(data, max_rows)
+    if isinstance(data, pl.DataFrame):
+        data = data.with_columns(
+            pl.Series(name, shown_apart(data[name].cast(pl.String)), pl.String)
+            for name, kind in data.schema.items()
+            if kind in (pl.String, pl.Categorical, pl.Enum)
+        )
+    return alt.default_data_transformer(data, max_rows=max_rows)
+
+
+alt.data_transformers.register("retime", _harmless)
+
+
+LONGEST_LABEL = 120
+"""Characters of a name in a chart."""
+
+
+def shown_apart(texts: pl.Series) -> list[str | None]:
+    """Names as a chart shows them, null where there is none."""
+    known = [t for t in texts.unique(maintain_order=True) if t is not None]
+    shown = dict(zip(known, apart([clean(t) for t in known], LONGEST_LABEL), strict=True))
+    return [None if t is None else shown[t] for t in texts]
 
 
 @alt.theme.register("retime", enable=False)

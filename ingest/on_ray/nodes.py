@@ -7,11 +7,12 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import line_of
+from ..staging import writing
 from .connection import ClusterError
 
 PACKAGES = ("retime", "pyarrow", "polars", "numpy", "numba", "duckdb")
@@ -37,12 +38,20 @@ class Seen(NamedTuple):
     made: bool = False
 
 
-def shared_folder(folder: Path) -> list[Seen]:
-    """What tells on another node that it has this very folder and can write into it."""
+@contextlib.contextmanager
+def shared_folder(folder: Path) -> Iterator[list[Seen]]:
+    """What tells on another node that it has this very folder and can write into it.
+
+    A file in it, for as long as the context lasts. Raises WarehouseError where it cannot be made.
+    """
     token = secrets.token_hex(16)
-    path = folder / f"seen-{secrets.token_hex(4)}"
-    path.write_text(token)
-    return [Seen(str(path), token=token), Seen(str(folder), made=True)]
+    path = folder / f"seen-{secrets.token_hex(8)}"
+    with writing(folder):
+        path.write_text(token)
+    try:
+        yield [Seen(str(path), token=token), Seen(str(folder), made=True)]
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def shared_files(paths: Iterable[str]) -> list[Seen]:

@@ -27,9 +27,7 @@ def stage(
     must have. Raises UsageError or ClusterError, before anything is read, where the cluster cannot
     be reached or a node cannot do the work; WarehouseError where `staged` cannot be written.
     """
-    with connected(address) as ray:
-        with staging.writing(staged):
-            wanted = nodes.shared_folder(staged)
+    with connected(address) as ray, nodes.shared_folder(staged) as wanted:
         wanted += nodes.shared_files(path for s in sources for path in paths_of(s[0]))
         yield from tasks.run(
             ray, f"{__name__}:stage_afresh", sources, n_workers, on_progress, wanted=wanted

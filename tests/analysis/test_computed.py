@@ -15,7 +15,6 @@ from retime.analysis import computed, connecting
 from retime.ingest import kept
 from retime.ingest.errors import UnusableInput
 from retime.ingest.schema import TABLES
-from retime.queries.loader import connect
 from retime.replay.findings import computed as replayed
 
 # Of two ranks that compute 400 and 700 ns the median is 550: rank 1's step of 1000 would end at
@@ -39,7 +38,7 @@ def made(tmp_path: Path, rows):
             pq.write_table(pa.Table.from_batches([batch]), path)
             files[table] = [str(path)]
         generation = SimpleNamespace(id="0123456789abcdef")
-        return SimpleNamespace(job=name, files=files, generation=generation), folder
+        return SimpleNamespace(job=name, files=files, generation=generation, kernels=()), folder
 
     return make
 
@@ -60,9 +59,10 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def opened(*jobs) -> duckdb.DuckDBPyConnection:
     """A connection as the doors make it: confined to its files."""
-    con = connect({snapshot.job: snapshot.files for snapshot, _ in jobs})
+    snapshots = [snapshot for snapshot, _ in jobs]
+    con = connecting.open_snapshots(snapshots, 1 << 30, 1)
     computed.attach(con, jobs)
-    connecting.confine(con, [snapshot for snapshot, _ in jobs])
+    connecting.confine(con, snapshots)
     return con
 
 

@@ -1,0 +1,42 @@
+"""Folders of a warehouse and its jobs, on a disk or in an object store, behind one interface."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import addresses
+from .folder import Entry, Folder, Place, TooLarge
+from .local import LocalFolder
+
+__all__ = ["Entry", "Folder", "LocalFolder", "Place", "TooLarge", "folder", "is_address", "scratch"]
+
+is_address = addresses.is_address
+
+
+def folder(place: Place) -> Folder:
+    """The folder at a path, a `file://` URL or an object store's address; a Folder as it is.
+
+    Nothing is read or made. Raises UsageError for an address that cannot be one, or whose
+    package is not installed.
+    """
+    if isinstance(place, Folder):
+        return place
+    text = os.fspath(place)
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if addresses.is_address(text):
+        from .objects import ObjectFolder
+
+        return ObjectFolder(addresses.folder_address(text))
+    return LocalFolder(Path(os.path.abspath(os.path.expanduser(text))))
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A temporary local folder for unfinished work, removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="retime-") as place:
+        yield Path(place)
