@@ -46,8 +46,8 @@ SCHEMA = pa.schema(
         ("note", pa.string()),
     ]
 )
-"""Columns of `retime jobs`: times in UTC; `started` and `ended` are null where the traces' clocks do
-not count from the epoch; `created` and `newest` say when the first and the newest source came,
+"""Columns of `retime jobs`: times in UTC; `started` and `ended` are null where the traces' clocks
+do not count from the epoch; `created` and `newest` say when the first and the newest source came,
 `pruned` which table's rows were removed for their age, `note` is the last of the `notes`."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from ..ingest import labels
 from ..ingest.errors import UsageError, WarehouseError
 from ..ingest.keeping import events
 from ..ingest.keeping import prune as pruning
+from ..ingest.keeping.findings import SEVERITIES, Finding
 from ..ingest.labels import KEEP
 from . import jobs as listed
 
@@ -22,17 +22,25 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 
+PRUNED = {
+    "job": pl.String(),
+    "newest": pl.Datetime("us"),
+    "ranks_seen": pl.Int64(),
+    "tags": pl.List(pl.Struct({"key": pl.String, "value": pl.String})),
+    "removed_bytes": pl.Int64(),
+    "status": pl.String(),
+}
+COMPACTED = {
+    "job": pl.String(),
+    "sources": pl.Int64(),
+    "files_before": pl.Int64(),
+    "files_after": pl.Int64(),
+    "stored_bytes": pl.Int64(),
+    "status": pl.String(),
+}
+
 _AGE = re.compile(r"([0-9]{1,9})\s*(s|m|min|h|d|w)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-PRUNED = {
-    "job": pl.String,
-    "newest": pl.Datetime("us"),
-    "ranks_seen": pl.Int64,
-    "tags": pl.Object,
-    "removed_bytes": pl.Int64,
-    "status": pl.String,
-}
 
 
 def seconds(text: str, option: str) -> float:
@@ -54,7 +62,7 @@ def prune(
     raw_events: bool = False,
     dry_run: bool = True,
     grace_s: float | None = None,
-) -> list[dict[str, Any]]:
+) -> pl.DataFrame:
     """Takes jobs that fit all that is given; one row each, with what became of it.
 
     `status` is `would go` (a dry run), `pruned`, `kept: ...` for a job named itself that has the
@@ -92,12 +100,12 @@ def prune(
                 "job": row["job"],
                 "newest": row["newest"],
                 "ranks_seen": row["ranks_seen"],
-                "tags": dict(row["tags"]),
+                "tags": [{"key": k, "value": v} for k, v in row["tags"]],
                 "removed_bytes": removed,
                 "status": status or "would go",
             }
         )
-    return out
+    return pl.DataFrame(out, PRUNED)
 
 
 def _fitting(
@@ -136,16 +144,17 @@ def _pinned(tags: Iterable[tuple[str, str]], keep_tags: Sequence[str]) -> str:
 
 
 def _take(warehouse: Warehouse, job: str, raw_events: bool, grace_s: float) -> str:
-    folder = warehouse.store.folder(job)
+    store = warehouse.store
+    folder = store.folder(job)
     if _pinned(labels.read(folder).values.items(), ()):
         return f"kept: tagged {KEEP}"  # only just now
     if raw_events:
         from . import kept_summary
 
         kept_summary.keep(warehouse.job(job))
-        events.prune(folder)
+        events.prune(store, job)
     else:
-        pruning.prune(folder, labels.author())
+        pruning.prune(folder, labels.author_of())
     if not grace_s:
         _finish(warehouse, job, grace_s)
     return "pruned"
@@ -154,22 +163,89 @@ def _take(warehouse: Warehouse, job: str, raw_events: bool, grace_s: float) -> s
 def finish(warehouse: Warehouse, grace_s: float) -> list[str]:
     """Removes what earlier prunes left, whose time is over; gives the files removed."""
     store = warehouse.store
-    return [
-        f"{job}/{file}" for job in store.folders() for file in _finish(warehouse, job, grace_s)
-    ]
+    return [f"{job}/{file}" for job in store.folders() for file in _finish(warehouse, job, grace_s)]
 
 
 def _finish(warehouse: Warehouse, job: str, grace_s: float) -> list[str]:
-    folder = warehouse.store.folder(job)
+    store = warehouse.store
+    folder = store.folder(job)
     removed = pruning.finish(folder, grace_s) if pruning.pending(folder) else []
-    return removed
+    return [*removed, *store.remove_orphans(job, grace_s)]
 
 
-def frame(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> pl.DataFrame:
-    """Rows as a frame, with these columns where there are none."""
-    return pl.DataFrame(rows) if rows else pl.DataFrame({n: [] for n in names})
+def verify(
+    warehouse: Warehouse,
+    jobs: Iterable[str] | None = None,
+    *,
+    deep: bool = False,
+    repair: bool = False,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """What is to be said of each job (all), one row a finding; see `Warehouse.verify`."""
+    from ..ingest.keeping import repair as repairing
+    from ..ingest.keeping import verify as verifying
+
+    store = warehouse.store
+    chosen = _chosen(warehouse, jobs, store.folders())
+    rows: list[Finding] = []
+    done_bytes = 0
+
+    def looked(n_bytes: int) -> None:
+        nonlocal done_bytes
+        done_bytes += n_bytes
+        if progress is not None:
+            progress(done_bytes, 0, job)
+
+    for job in chosen:
+        found = verifying.verify(store, job, deep=deep, looked=looked)
+        if repair and found:
+            found = repairing.repair(store.folder(job), found)
+        rows += found
+    rows.sort(key=lambda f: SEVERITIES.index(f.severity))
+    return pl.DataFrame(rows, dict.fromkeys(Finding._fields, pl.String()), orient="row")
 
 
-def now_ns() -> int:
-    """The time, since the epoch."""
-    return time.time_ns()
+def compact(
+    warehouse: Warehouse,
+    jobs: Iterable[str] | None = None,
+    *,
+    grace_s: float | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Puts small files of jobs together, one row a job; see `Warehouse.compact`."""
+    from ..ingest.keeping import compact as compacting
+    from ..ingest.staging import SUPERSEDED_S
+
+    store = warehouse.store
+    chosen = _chosen(warehouse, jobs, store.jobs())
+    rows = []
+    for n, job in enumerate(chosen):
+        if progress is not None:
+            progress(n, len(chosen), job)
+        manifests, _ = store.manifests(job)
+        before = len({p.file for m in manifests for p in m.parts})
+        packed = compacting.compact(store.folder(job))
+        store.remove_orphans(job, SUPERSEDED_S if grace_s is None else grace_s)
+        parts = {p.file: p for m in store.manifests(job)[0] for p in m.parts}
+        rows.append(
+            {
+                "job": job,
+                "sources": len(manifests),
+                "files_before": before,
+                "files_after": len(parts),
+                "stored_bytes": sum(p.bytes for p in parts.values()),
+                "status": "nothing to do" if packed is None else "compacted",
+            }
+        )
+    return pl.DataFrame(rows, COMPACTED)
+
+
+def _chosen(warehouse: Warehouse, jobs: Iterable[str] | None, there: list[str]) -> list[str]:
+    """The jobs named, else all. Raises WarehouseError for one that is not there."""
+    named = there if jobs is None else list(dict.fromkeys(jobs))
+    if missing := [j for j in named if j not in there]:
+        have = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
+        raise WarehouseError(
+            f"no job {missing[0][:140]!r} in warehouse {warehouse.url}; it holds {have or 'none'}"
+        )
+    return named

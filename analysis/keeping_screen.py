@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Rows = Sequence[Mapping[str, Any]]
 
+LONGEST_NOTE = 200
+"""Characters of a note where several stand below each other."""
+
 LONGEST_VALUE = 60
 """Characters of a tag's value where several stand in a line."""
 
@@ -35,6 +38,19 @@ def moment(at_ns: int) -> str:
         return datetime.fromtimestamp(at_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):
         return units.NOTHING
+
+
+def note_words(said: Mapping[str, Any]) -> str:
+    """A note in one line, with who wrote it and when; a long one loses its end."""
+    text = " ".join(str(said["text"]).split())
+    cut = text if len(text) <= LONGEST_NOTE else f"{text[: LONGEST_NOTE - 1]}…"
+    return clean(f"{cut} ({said['author']}, {moment(said['at_ns'])})")
+
+
+def pruned_words(pruned: Mapping[str, int]) -> str:
+    """What was removed of a job for its age, and what that means for who reads it."""
+    said = ", ".join(f"{table} on {moment(at)[:10]}" for table, at in sorted(pruned.items()))
+    return f"{said}: what is computed from them is as it was kept, or empty; nothing is replayed"
 
 
 def show_tags(out: Console, said: Rows) -> None:
@@ -82,7 +98,7 @@ def show_pruned(out: Console, rows: Rows, dry: bool, raw_events: bool, limit: in
         "tags": "tags",
         "status": "",
     }
-    shown = [{**r, "tags": tag_words(r["tags"])} for r in rows]
+    shown = [{**r, "tags": tag_words({t["key"]: t["value"] for t in r["tags"]})} for r in rows]
     show_table(out, shown, titles, limit=limit, empty="nothing to prune")
     if not rows:
         return

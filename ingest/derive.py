@@ -69,7 +69,9 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
         t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
         for t in ("collectives", "ranks", "comms", "steps", "transfers")
     }
-    formats = [m.format for m in manifests for p in part_of_source(m, "ranks") for _ in range(p.rows)]
+    formats = [
+        m.format for m in manifests for p in part_of_source(m, "ranks") for _ in range(p.rows)
+    ]
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])

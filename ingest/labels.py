@@ -39,8 +39,9 @@ LONGEST_NOTE = 8000
 LONGEST_AUTHOR = 100
 """Characters."""
 
-VERSIONS_KEPT = 3
-"""So many of the newest files stay: a reader may be about to open one of them."""
+KEPT_S = 3600.0
+"""So long a file stays after another took its place: somebody may be about to open it, and whoever
+is about to write the next number must find it taken."""
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,63}")
 _NUMBERED = re.compile(r"([0-9]{6,15})\.json")
@@ -135,7 +136,7 @@ def tag(
         check_text(value, f"tag {key}")
         if len(value) > LONGEST_VALUE:
             raise UsageError(f"tag {key}: {len(value)} characters; at most {LONGEST_VALUE}")
-    who, now = _author(author), time.time_ns()
+    who, now = author_of(author), time.time_ns()
 
     def change(old: Labels) -> Labels:
         tags = dict(old.tags)
@@ -166,7 +167,7 @@ def note(job: Folder, text: str, *, author: str | None = None) -> Labels:
         raise UsageError("the note is empty")
     if len(text) > LONGEST_NOTE:
         raise UsageError(f"the note has {len(text)} characters; at most {LONGEST_NOTE}")
-    new = Note(text, _author(author), time.time_ns())
+    new = Note(text, author_of(author), time.time_ns())
 
     def change(old: Labels) -> Labels:
         if len(old.notes) >= MOST_NOTES:
@@ -207,7 +208,7 @@ def check_key(key: str) -> str:
     return key
 
 
-def _author(author: str | None) -> str:
+def author_of(author: str | None = None) -> str:
     """Who says it: as given, else $RETIME_AUTHOR, else the user."""
     if author is None:
         author = os.environ.get("RETIME_AUTHOR") or ""
@@ -231,11 +232,19 @@ def _changed(job: Folder, change: Callable[[Labels], Labels]) -> Labels:
                 job.put(_file(number + 1), msgspec.json.encode(new), new=True)
             except FileExistsError:
                 continue  # somebody else changed them: what they said stays, too
-            job.remove([_file(n) for n in _numbers(job) if n <= number + 1 - VERSIONS_KEPT])
+            _forget_old(job, _file(number + 1))
             return new
     except OSError as e:
         raise WarehouseError(f"{job}/{FOLDER}: cannot be written: {e.strerror or e}") from e
     raise WarehouseError(f"{job}/{FOLDER}: changes faster than it can be written; try again")
+
+
+def _forget_old(job: Folder, newest: str) -> None:
+    entries = job.entries(FOLDER)
+    if newest not in entries:
+        return
+    before = entries[newest].modified_ns - KEPT_S * 1e9
+    job.remove([f for f, e in entries.items() if f != newest and e.modified_ns < before])
 
 
 def _numbers(job: Folder) -> list[int]:

@@ -287,7 +287,7 @@ def _remove_kept(job_folder: Path) -> list[Path]:
     return removed
 
 
-def _remove_packed(job_folder: Path, grace_s: float = SUPERSEDED_S) -> list[Path]:
+def _remove_packed(job_folder: Path, grace_s: float) -> list[Path]:
     """Removes manifests whose sources a pack has had for long; gives the paths.
 
     Their files go with what no manifest names.
@@ -521,12 +521,13 @@ def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | Non
     return None
 
 
-def remove_orphans(job_folder: Path) -> list[str]:
+def remove_orphans(job_folder: Path, grace_s: float | None = None) -> list[str]:
     """Removes what dead processes left: unfinished work, and files that no manifest names.
 
     Unfinished work goes when its process is gone (same machine) or when nothing touched it for
-    `ABANDONED_S`; derived generations that are out of use go too. Returns the paths removed,
-    relative to the job's folder.
+    `ABANDONED_S`; derived generations that are out of use go too, and single sources `grace_s`
+    (`SUPERSEDED_S`) after a pack took their place. Returns the paths removed, relative to the job's
+    folder.
     """
     removed: list[str] = []
     if not job_folder.is_dir():
@@ -543,7 +544,7 @@ def remove_orphans(job_folder: Path) -> list[str]:
             gone = [
                 *_remove_superseded(job_folder),
                 *_remove_kept(job_folder),
-                *_remove_packed(job_folder),
+                *_remove_packed(job_folder, SUPERSEDED_S if grace_s is None else grace_s),
             ]
             removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import settings, staging, store
 from .errors import UsageError, WarehouseError
+from .keeping import tombstone
 from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
 
@@ -28,7 +29,7 @@ class Snapshot:
     temporary folder for as long as the snapshot lives, where the job could not be written to.
     `kernels` are the user's rules for `events.category`, which apply where events are read.
     `pruned` are the tables whose rows were removed from some sources for their age, and when (ns
-    since the epoch); `older` those of which some file may lack columns, as an older version wrote it.
+    since the epoch); `older` those of which some file may lack columns, as older versions wrote it.
     """
 
     job: str
@@ -112,11 +113,18 @@ class Warehouse:
                 continue
             manifests = self.path / name / staging.MANIFESTS
             try:
-                if any(n.endswith(".json") for n in os.listdir(manifests)):
+                there = [n for n in os.listdir(manifests) if n.endswith(".json")]
+                if there and tombstone.alive(self.folder(job), staging.MANIFESTS, there):
                     found.append(job)
             except OSError:
                 continue
         return found
+
+    def folders(self) -> list[str]:
+        """Ids of all jobs that have a folder, those too that were pruned."""
+        self.check_readable()
+        names = (n.removeprefix("job=") for n in store.folder(self.path).names() if "=" in n)
+        return sorted(n for n in names if _JOB_ID.fullmatch(n))
 
     def manifests(self, job: str) -> tuple[list[Manifest], list[BadManifest]]:
         """The job's sources whose files stand, by id, and what is wrong with the others."""
@@ -169,9 +177,12 @@ class Warehouse:
         known = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
         return f"no job {job} in {self.path}; " + (f"jobs: {known}" if jobs else "it has no jobs")
 
-    def remove_orphans(self, job: str) -> list[str]:
-        """Removes what dead processes left in a job; the paths, relative to the job's folder."""
-        return staging.remove_orphans(self.job_folder(job))
+    def remove_orphans(self, job: str, grace_s: float | None = None) -> list[str]:
+        """Removes what dead processes left in a job; the paths, relative to the job's folder.
+
+        What a pack took the place of goes `grace_s` (a day) after that.
+        """
+        return staging.remove_orphans(self.job_folder(job), grace_s)
 
 
 def assemble(

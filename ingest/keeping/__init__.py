@@ -1,1 +1,1 @@
-"""How a team keeps a warehouse: what stays and what goes, few files, what is true, what jobs are."""
+"""How a team keeps a warehouse: what stays and goes, few files, what is true, jobs in a line."""

@@ -31,7 +31,7 @@ from ..manifest import (
 )
 from ..schema import TABLES
 from ..writer import PartWriter, Written
-from . import packs, slices, tombstone
+from . import slices, tombstone
 
 if TYPE_CHECKING:
     from ..store import Folder

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from .. import staging
 from ..manifest import Manifest, part_of_source
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 TABLE = "events"
 
+
 def stored_bytes(job: Folder) -> int:
     """The bytes that a prune of a job's events would remove."""
-    units = staging.standing(job).units
+    units = staging.standing(job.local).units
     return sum(p.bytes for m in units for p in m.tables.get(TABLE, []))
 
 
@@ -43,9 +44,7 @@ def prune(warehouse: Warehouse, job: str) -> Manifest | None:
         m.id for m in warehouse.manifests(job)[0]
     }:
         return None
-    derived = {
-        t: _rows(folder, t, made.tables.get(t, [])) for t in (STEPS.name, COLLECTIVES.name)
-    }
+    derived = {t: _rows(folder, t, made.tables.get(t, [])) for t in (STEPS.name, COLLECTIVES.name)}
     return pack(folder, sources, without=[TABLE], instead=_told(folder, sources, derived))
 
 
@@ -66,8 +65,7 @@ def _told(folder: Folder, sources: Sequence[Manifest], derived: Mapping[str, pa.
     }
     steps = derived[STEPS.name]
     marked = pa.concat_tables([*own[STEPS.name].values(), STEPS.schema.empty_table()])
-    ranks = pa.array(sorted({r for m in sources for r in m.ranks}), pa.int32())
-    mine = steps.filter(pc.is_in(steps["rank"], ranks))
+    mine = steps.filter(_of(steps, [r for m in sources for r in m.ranks]))
     if _keys(mine) == _keys(marked):
         return {}
     told: dict[str, pa.Table] = {}
@@ -75,16 +73,21 @@ def _told(folder: Folder, sources: Sequence[Manifest], derived: Mapping[str, pa.
     for m in sorted(sources, key=lambda m: m.id):
         owned = [r for r in m.ranks if r not in seen] if m.tables.get(TABLE) else []
         seen |= set(owned)
-        told[m.id] = mine.filter(pc.is_in(mine["rank"], pa.array(owned, pa.int32())))
+        told[m.id] = mine.filter(_of(mine, owned))
     for m in sources:  # ranks without events keep what was marked
         rest = own[STEPS.name][m.id]
-        others = pc.invert(pc.is_in(rest["rank"], pa.array(sorted(seen), pa.int32())))
-        told[m.id] = pa.concat_tables([told[m.id], rest.filter(others)])
+        others = rest.filter(_of(rest, sorted(seen), invert=True))
+        told[m.id] = pa.concat_tables([told[m.id], others])
     known = derived[COLLECTIVES.name]
-    known = known.filter(pc.is_valid(known["event_id"]))
-    events = known["event_id"].combine_chunks()
-    parts = {id: _stepped(rows, events, known["step"]) for id, rows in own["collectives"].items()}
+    by_event = dict(zip(known["event_id"].to_pylist(), known["step"].to_pylist(), strict=True))
+    parts = {id: _stepped(rows, by_event) for id, rows in own[COLLECTIVES.name].items()}
     return {STEPS.name: told, COLLECTIVES.name: parts}
+
+
+def _of(rows: pa.Table, ranks: Sequence[int], invert: bool = False) -> pa.Array:
+    """bool: the rows of these ranks, or all others."""
+    rank = rows["rank"].to_numpy(zero_copy_only=False)
+    return pa.array(np.isin(rank, list(ranks), invert=invert))
 
 
 def _keys(steps: pa.Table) -> list[tuple]:
@@ -92,8 +95,9 @@ def _keys(steps: pa.Table) -> list[tuple]:
     return sorted(zip(*columns, strict=True), key=repr)
 
 
-def _stepped(rows: pa.Table, events: pa.Array, steps: pa.ChunkedArray) -> pa.Table:
+def _stepped(rows: pa.Table, steps: Mapping[int, int | None]) -> pa.Table:
     """The participations with the step of the derived one of the same event, where there is one."""
-    at = pc.index_in(rows["event_id"], events)
-    step = pc.if_else(pc.is_valid(at), pc.take(steps, at), rows["step"])
-    return rows.set_column(rows.column_names.index("step"), rows.schema.field("step"), step)
+    events, own = rows["event_id"].to_pylist(), rows["step"].to_pylist()
+    found = [own[i] if e is None else steps.get(e, own[i]) for i, e in enumerate(events)]
+    field = rows.schema.field("step")
+    return rows.set_column(rows.column_names.index("step"), field, pa.array(found, field.type))

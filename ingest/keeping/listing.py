@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import labels
-from ..manifest import BadManifest, Generation, read_generation
+from .. import labels, staging
+from ..manifest import BadManifest, Generation, is_pack, read_generation, read_manifest
 from .summary import Summary
 
 if TYPE_CHECKING:
-    from ..store import Folder
     from ..warehouse import Warehouse
 
 AT_ONCE = 32
@@ -43,4 +43,22 @@ def jobs(warehouse: Warehouse, chosen: Iterable[str] | None = None) -> list[List
 
 def _listed(warehouse: Warehouse, job: str) -> Listed:
     folder = warehouse.folder(job)
-    raise NotImplementedError
+    names = folder.names(staging.MANIFESTS)
+    present = {n.removesuffix(".json") for n in names if not n.startswith("derived-")}
+    pruned: set[str] = set()
+    for name in filter(is_pack, names):
+        with contextlib.suppress(BadManifest, OSError):
+            pack = read_manifest(warehouse.job_folder(job) / staging.MANIFESTS / name)
+            present.discard(name.removesuffix(".json"))
+            present |= {id[:16] for id in pack.ids}
+            pruned |= set(pack.pruned)
+    made: list[Generation] = []
+    for name in names:
+        if name.startswith("derived-"):
+            with contextlib.suppress(BadManifest, OSError):
+                found = read_generation(warehouse.job_folder(job) / staging.MANIFESTS / name)
+                if {s[:16] for s in found.sources} == present and found.summary is not None:
+                    made.append(found)
+    newest = max(made, key=lambda g: (g.created_at_ns, g.id), default=None)
+    summary = None if newest is None else newest.summary
+    return Listed(job, summary, labels.read(folder), tuple(sorted(pruned)))

@@ -56,7 +56,7 @@ def _source(pack: Manifest, p: Packed, files: dict[str, list[Part]]) -> Manifest
 
 
 def _check(place: Path, pack: Manifest, files: dict[str, list[Part]]) -> None:
-    """Raises BadManifest unless each row of each file is one source's, and each id is there once."""
+    """Raises BadManifest unless each row of each file is one source's, and each id there once."""
     ids = [p.id for p in pack.packed]
     if len(set(ids)) < len(ids) or not ids:
         raise BadManifest(place, "a pack that cannot be used: it names a source twice, or none")
@@ -67,7 +67,9 @@ def _check(place: Path, pack: Manifest, files: dict[str, list[Part]]) -> None:
         for table, slices in p.rows.items():
             for n, first, rows in slices:
                 if (table, n) not in taken:
-                    raise BadManifest(place, f"a pack that cannot be used: no file {n} of {table!r}")
+                    raise BadManifest(
+                        place, f"a pack that cannot be used: no file {n} of {table!r}"
+                    )
                 taken[table, n].append((first, rows))
     for (table, n), slices in taken.items():
         at = 0

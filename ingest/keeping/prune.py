@@ -64,7 +64,7 @@ def finish(job: Folder, grace_s: float) -> list[str]:
         job.remove([tombstone.FILE])
     if job.local is not None:
         _remove_empty(job.local)
-        staging.remove_if_unused(job)
+        staging.remove_if_unused(job.local)
     return removed
 
 

@@ -39,10 +39,8 @@ def rows(opened: Open, part: Part, columns: Sequence[str] | None = None) -> pa.T
     return pa.concat_tables(found)
 
 
-def pieces(
-    opened: Open, part: Part, columns: Sequence[str] | None = None
-) -> Iterator[pa.Table]:
-    """The rows of one part by row group, in order; see `tables`. At least one, which may be empty."""
+def pieces(opened: Open, part: Part, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """The rows of one part by row group, in order; see `tables`. At least one, maybe empty."""
     with opened(part.file) as data:
         file = _file(data)
         first, last = 0, file.metadata.num_rows

@@ -52,8 +52,6 @@ def of_tables(
     `lost_in_sources` counts the rows of the sources' own `problems` that say lost; `parts` are the
     files of the derived tables.
     """
-    import pyarrow.compute as pc
-
     manifests = list(manifests)
     job = tables["jobs"].to_pylist()[0]
     ranks, problems = tables["ranks"], tables["problems"]
@@ -65,10 +63,10 @@ def of_tables(
     return Summary(
         ranks_seen=job["ranks_seen"] or 0,
         world_size=job["world_size"],
-        hosts=None if hosts.null_count or not len(hosts) else pc.count_distinct(hosts).as_py(),
+        hosts=None if hosts.null_count or not len(hosts) else len(hosts.unique()),
         framework=job["framework"] or "",
         sources=job["sources"] or 0,
-        steps=pc.count_distinct(tables["steps"]["step"]).as_py(),
+        steps=len(tables["steps"]["step"].drop_null().unique()),
         participations=tables["collectives"].num_rows,
         clocks=job["clocks"] or "",
         problems=own + problems.num_rows,

@@ -65,3 +65,13 @@ def write(job: Folder, manifests: dict[str, str], author: str) -> Tombstone:
     new = Tombstone(time.time_ns(), author, {**read(job).manifests, **manifests})
     job.put(FILE, msgspec.json.encode(new))
     return new
+
+
+def alive(job: Folder, folder: str, names: list[str]) -> list[str]:
+    """Those of a job's manifests (`names` in `folder`) that were not pruned."""
+    stone = read(job)
+    return [
+        n
+        for n in names
+        if n not in stone.manifests or not stone.has(n, job.read(f"{folder}/{n}", 64 << 20))
+    ]

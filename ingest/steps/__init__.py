@@ -52,9 +52,9 @@ def find(
 ) -> Found:
     """Steps for a job of which `marked` are those that sources mark.
 
-    `events` are the parts with the events of each source, to be read, and its ranks. Marked steps stand as
-    they are; where any rank has some, none are inferred. With `pattern` the annotations of that
-    name are the steps of the ranks that have them, whatever was marked.
+    `events` are the parts with the events of each source, to be read, and its ranks. Marked steps
+    stand as they are; where any rank has some, none are inferred. With `pattern` the annotations of
+    that name are the steps of the ranks that have them, whatever was marked.
     """
     if len(marked) and not pattern:
         return Found(marked, collectives, [])
