@@ -53,6 +53,11 @@ def escaped(text: str) -> str:
     return _few_marks(text)
 
 
+def python(value: object) -> str:
+    """The value as a literal of Python's, `repr` with what acts or hides as escapes."""
+    return _UNSAFE.sub(_written, repr(value))
+
+
 def one_for_one(text: str) -> str:
     """`text` with a replacement character for each that acts or hides, except ends of lines."""
     if text.isascii() and text.isprintable():

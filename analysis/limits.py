@@ -32,6 +32,7 @@ _UNITS = {
 _AMOUNT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*(%|[KMGT]?i?B)\s*", re.IGNORECASE)
 
 CGROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 def memory_bytes(asked: str | int | None = None) -> int:
@@ -110,7 +111,7 @@ def _own_cgroups(controller: str) -> list[Path]:
     """Folders of the cgroups that this process is in, for one controller, inner ones first."""
     found: list[Path] = []
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        lines = OWN_GROUPS.read_text().splitlines()
     except OSError:
         lines = []
     for line in lines:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ..ingest import kept
+from ..ingest import store as stores
 from ..ingest.errors import UsageError, WarehouseError
 from ..ingest.schema import TABLES
 
@@ -41,17 +42,18 @@ def of_jobs(store: Warehouse, jobs: list[str]) -> pl.DataFrame:
 def _of_snapshot(store: Warehouse, snapshot: Snapshot) -> list[tuple[str, str, str, int, int]]:
     if snapshot.keep is not None:
         raise WarehouseError(
-            f"job {snapshot.job}: its derived tables are not made yet, and {store} cannot be "
+            f"job {snapshot.job}: its derived tables are not made yet, and its folder cannot be "
             "written: list its files once as somebody who may write there"
         )
-    folder = store.job_folder(snapshot.job)
-    listed = kept.find(folder, kept.key(folder, snapshot.generation))
+    place = store.job_folder(snapshot.job)
+    folder = stores.folder(place)
+    listed = kept.find(place, kept.key(place, snapshot.generation))
     computed = listed.tables if listed is not None else {}
     parts = [p for m in (*snapshot.manifests, snapshot.generation) for p in m.parts]
-    known = {str(folder / p.file): p for p in (*parts, *computed.values())}
+    known = {folder.address(p.file): p for p in (*parts, *computed.values())}
     files = {t: list(paths) for t, paths in snapshot.files.items()}
     for table, part in computed.items():
-        files[table] = [str(folder / part.file)]
+        files[table] = [folder.address(part.file)]
     return [
         (snapshot.job, table, path, known[path].rows, known[path].bytes)
         for table in TABLES

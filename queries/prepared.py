@@ -58,7 +58,7 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def _copied(path: Path, con: duckdb.DuckDBPyConnection) -> bool:
-    if not path.is_file():
+    if not os.path.isfile(path):  # also where the folder may not be looked into
         return False
     try:
         con.execute(f"ATTACH '{_quoted(path)}' AS _prepared (READ_ONLY)")

@@ -6,16 +6,25 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NoReturn, Protocol
 
 import fsspec
 
+from ..ingest import store
+from ..ingest.store.remote_file import fetched
+
 SCHEME = "retime"
 """Addresses begin with `retime://`. They tell nothing of where a warehouse lies."""
 
 REFUSED = "a warehouse is only read through this connection: nothing is written, moved or removed"
+
+
+GONE = "is no longer there: the job has changed since this connection was opened, open it again"
+
+LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
+"""DuckDB keeps nothing of a file that was written just now, nor of one without a time."""
 
 
 class Source(Protocol):
@@ -46,35 +55,34 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
     def __init__(
         self,
         places: Mapping[str, str],
-        open_object: Callable[[str], Source] | None = None,
+        sizes: Mapping[str, int] | None = None,
         keep: object = None,
     ):
-        """`places` maps addresses to paths and URLs; `open_object` opens those that are URLs.
+        """`places` maps addresses to paths and URLs, `sizes` URLs to bytes, where they are known.
 
         `keep` is held for as long as the file system is used.
         """
         super().__init__(skip_instance_cache=True)
         self._places = dict(places)
-        self._open_object = open_object or opened_object
+        self._sizes = dict(sizes or {})
         self._keep = keep
 
     def open(self, path: str, mode: str = "rb", **_: Any) -> Reading:
         """A file of the warehouse, to read. Raises PermissionError for any other wish."""
         if mode not in ("r", "rb"):
             raise PermissionError(REFUSED)
-        return Reading(self._opened(path))
+        return Reading(path, self._opened(path))
 
     def _opened(self, path: str) -> Source:
         place = self._places.get(path)
         if place is None:
             raise FileNotFoundError(f"{path}: no file of this warehouse")
         try:
-            return self._open_object(place) if "://" in place else LocalFile(place)
+            if store.is_address(place):
+                return Object(place, self._sizes.get(place))
+            return LocalFile(place)
         except FileNotFoundError:
-            raise FileNotFoundError(
-                f"{path} is no longer there: the job has changed since this connection was opened, "
-                "open it again"
-            ) from None
+            raise FileNotFoundError(f"{path} {GONE}") from None
         except OSError as e:
             # Whoever asks in SQL is not told where on this machine the warehouse lies.
             raise type(e)(f"{path}: {e.strerror or 'cannot be read'}") from None
@@ -90,8 +98,9 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
     def modified(self, path: str) -> datetime:
         """When a local file was last written; of objects, which never change, the same always."""
         place = self._places.get(path, "")
-        seconds = 0.0 if "://" in place or not place else os.stat(place).st_mtime
-        return datetime.fromtimestamp(seconds, UTC)
+        if not place or store.is_address(place):
+            return LONG_AGO
+        return datetime.fromtimestamp(os.stat(place).st_mtime, UTC)
 
     def isfile(self, path: str) -> bool:
         """Whether it is one of the files."""
@@ -128,7 +137,8 @@ class Reading:
     between.
     """
 
-    def __init__(self, source: Source):
+    def __init__(self, address: str, source: Source):
+        self._address = address
         self._source = source
         self._at = threading.local()
 
@@ -143,7 +153,10 @@ class Reading:
     def read(self, n_bytes: int) -> bytes:
         """The next bytes; fewer than asked for only at the end."""
         at = self.tell()
-        found = self._source.read_at(n_bytes, at)
+        try:
+            found = self._source.read_at(n_bytes, at)
+        except FileNotFoundError:  # objects are not held open
+            raise FileNotFoundError(f"{self._address} {GONE}") from None
         self._at.value = at + len(found)
         return found
 
@@ -189,23 +202,23 @@ class LocalFile:
         self.close()
 
 
-class _Object:
-    def __init__(self, url: str):
-        self._store, self._path = fsspec.core.url_to_fs(url)
-        self.size = int(self._store.size(self._path) or 0)
+class Object:
+    """An object in a store, fetched by ranges with the process' own credentials."""
+
+    def __init__(self, url: str, size: int | None = None):
+        above, _, name = url.rpartition("/")
+        entry = store.folder(above).entry(name) if size is None else None
+        if size is None and entry is None:
+            raise FileNotFoundError(url)
+        self._url = url
+        self.size = entry.bytes if entry is not None else size or 0
 
     def read_at(self, n_bytes: int, at: int) -> bytes:
-        if n_bytes <= 0 or at >= self.size:
-            return b""
-        return self._store.cat_file(self._path, start=at, end=min(at + n_bytes, self.size))
+        """Fetches a range. Raises StoreBusy and StoreRefused, which name no credentials."""
+        return fetched(self._url, at, min(at + n_bytes, self.size))
 
     def close(self) -> None:
-        pass
-
-
-def opened_object(url: str) -> Source:
-    """An object of a store that fsspec knows, with the process' own credentials."""
-    return _Object(url)
+        """Does nothing: no connection is held."""
 
 
 def addresses(files: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, dict[str, list[str]]]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...ingest.errors import UsageError
+from .. import escaping
 
 FOLDER = Path(__file__).parent / "source"
 
@@ -83,7 +84,7 @@ def pointed(of: tuple[Cell, ...], values: dict[str, str | None]) -> tuple[Cell, 
             return cell
         text = cell.text
         for name, value in values.items():
-            line = f"{name} = {value!r}"
+            line = f"{name} = {escaping.python(value)}"
             text = re.sub(rf"^{name} = \S+", lambda _, to=line: to, text, flags=re.MULTILINE)
         return cell._replace(text=text)
 

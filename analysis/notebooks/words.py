@@ -111,6 +111,12 @@ def verdict(said: Sequence[str], job: Job | None, commands: Sequence[str]) -> Sa
     return Said("\n\n".join([*filter(None, said), "What next:", f"```sh\n{block}\n```"]))
 
 
+def place(path: str) -> str:
+    """A path or an address as Markdown's code, whole."""
+    text = clean(path).replace("`", "'")
+    return f"`{text}`"
+
+
 def code(text: object) -> str:
     """A name as Markdown's code, its middle left out where it is long."""
     return codes([text])[0]

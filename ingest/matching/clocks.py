@@ -100,17 +100,20 @@ def estimate(
     start_ns: np.ndarray,
     end_ns: np.ndarray,
     anchor_ns: np.ndarray,
+    took_ns: np.ndarray | None = None,
 ) -> Clocks:
     """Clocks of the domains from participations in barrier-like collectives.
 
     Arrays of one length: instance (any integers), domain, start and end on the domain's clock;
-    `anchor_ns[n]` a moment in the middle of each domain's trace. Domains that no chain of
+    `anchor_ns[n]` a moment in the middle of each domain's trace; `took_ns` what each one's
+    collective took, where that is not its shortest participation. Domains that no chain of
     collectives ties together are in different components. The error is two standard errors of the
     fit plus the domain's median distance from the common end: the skew that averages cannot remove.
     """
     n = len(anchor_ns)
     clocks = untied(anchor_ns)
-    cells = _cells(instance, domain, start_ns, end_ns, anchor_ns)
+    took = (end_ns - start_ns).astype(np.float64) if took_ns is None else took_ns
+    cells = _cells(instance, domain, start_ns, end_ns, anchor_ns, took)
     if len(cells.instance) == 0:
         return clocks
     component, coarse = _tree(cells, n)
@@ -135,7 +138,7 @@ class _Cells(NamedTuple):
     first: np.ndarray
     """index of the first row of each collective"""
     took: np.ndarray
-    """the shortest participation of each collective: about its transfer, on whatever clock"""
+    """what each collective took: the shortest of its rows"""
 
 
 class _Fit(NamedTuple):
@@ -152,6 +155,7 @@ def _cells(
     start_ns: np.ndarray,
     end_ns: np.ndarray,
     anchor_ns: np.ndarray,
+    took_ns: np.ndarray,
 ) -> _Cells:
     order = np.lexsort((end_ns, domain, instance))
     instance, domain = instance[order], domain[order]
@@ -166,7 +170,7 @@ def _cells(
     mean = np.add.reduceat(end, first) / count
     last_start = np.maximum.reduceat(start, first)
     first_end = np.minimum.reduceat(end, first)
-    took = np.minimum.reduceat(end - start, first)
+    took = np.minimum.reduceat(took_ns[order], first)
     heads = _edges(inst)
     size = np.repeat(np.diff(np.append(heads, len(inst))), np.diff(np.append(heads, len(inst))))
     keep = size > 1

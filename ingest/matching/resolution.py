@@ -137,9 +137,9 @@ def _clocks(rows: Rows, state: Instances, anchor: np.ndarray) -> clock.Clocks:
 
 
 def _estimate(rows: Rows, state: Instances, anchor: np.ndarray, use: np.ndarray) -> clock.Clocks:
-    return clock.estimate(
-        state.group[use], rows.domain[use], rows.start[use], rows.end[use], anchor
-    )
+    group, start, end = state.group[use], rows.start[use], rows.end[use]
+    took = uneven.took_ns(group, (end - start).astype(np.float64), rows.exchanged[use])
+    return clock.estimate(group, rows.domain[use], start, end, anchor, took)
 
 
 def _many(rows: Rows, state: Instances, use: np.ndarray, found: clock.Clocks) -> bool:

@@ -27,6 +27,22 @@ def uneven(instance: np.ndarray, exchanged: np.ndarray) -> np.ndarray:
     return ((most > 0) & (least < (1 - EVEN) * most))[at]
 
 
+def took_ns(instance: np.ndarray, took: np.ndarray, exchanged: np.ndarray) -> np.ndarray:
+    """float64 [rows]: what each collective took: the shortest participation of who has most to do.
+
+    That is the last rank to come, whatever clocks say; who has little to exchange is done earlier.
+    """
+    if not len(instance):
+        return np.zeros(0)
+    _, at = np.unique(instance, return_inverse=True)
+    many = int(at.max()) + 1
+    most, found = np.full(many, -np.inf), np.full(many, np.inf)
+    np.maximum.at(most, at, exchanged)
+    busy = exchanged >= np.where(most > 0, (1 - EVEN) * most, most)[at]
+    np.minimum.at(found, at[busy], took[busy])
+    return found[at]
+
+
 def doubt_ns(
     instance: np.ndarray,
     domain: np.ndarray,

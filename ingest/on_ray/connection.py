@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..errors import RetimeError, UsageError, line_of
+from .quiet import quiet
 
 ANSWER_S = 10.0
 """So long an address may take to answer: Ray itself would go on trying for minutes."""
@@ -68,7 +69,8 @@ def connected(address: str) -> Iterator[Any]:
     ray = library()
     if ray.is_initialized():
         _same_cluster(ray, address)
-        yield ray
+        with quiet():
+            yield ray
         return
     given = {"address": address}
     if address == "local":
@@ -79,16 +81,17 @@ def connected(address: str) -> Iterator[Any]:
         }
     else:
         _check_answer(_looked_up(address))
-    try:
-        ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
-    except (Exception, SystemExit) as e:
-        with contextlib.suppress(Exception):
+    with quiet():
+        try:
+            ray.init(**given, log_to_driver=False, logging_level=logging.ERROR)
+        except (Exception, SystemExit) as e:
+            with contextlib.suppress(Exception):
+                ray.shutdown()
+            raise _refused(address, e) from e
+        try:
+            yield ray
+        finally:
             ray.shutdown()
-        raise _refused(address, e) from e
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def _same_cluster(ray: Any, address: str) -> None:
@@ -164,12 +167,16 @@ def _check_answer(address: str) -> None:
 def _refused(address: str, error: BaseException) -> ClusterError:
     """The sentence for what `ray.init` raised."""
     said = str(error)
-    if "ersion mismatch" in said or ("ersion" in said and "Python" in said):
-        theirs = re.findall(r"(Ray|Python): ([0-9][0-9.]*)", said)
-        listed = ", ".join(f"{name} {version}" for name, version in theirs)
+    versions = re.findall(r"(Ray|Python): ([0-9][0-9A-Za-z.]*)", said)
+    if "ersion mismatch" in said:
+        theirs, ours = (
+            " and ".join(f"{name} {version}" for name, version in of_it)
+            for of_it in (versions[:2], versions[2:])
+        )
+        listed = f"it has {theirs}, this process {ours}" if ours else line_of(error)
         return ClusterError(
-            f"the Ray cluster at {address} has other versions than this process "
-            f"({listed or line_of(error)}): both must be the same on all machines"
+            f"the Ray cluster at {address} has other versions: {listed}; install the same on all "
+            "machines"
         )
     if "can't find" in said.lower() or "not find" in said.lower() or "raylet" in said.lower():
         return ClusterError(

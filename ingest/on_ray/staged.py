@@ -29,8 +29,11 @@ def stage(
     """
     with connected(address) as ray, nodes.shared_folder(staged) as wanted:
         wanted += nodes.shared_files(path for s in sources for path in paths_of(s[0]))
+        # Workers live on: many small sources are worth as much preparation as a large one.
+        each = sum(s[5] for s in sources) // max(1, tasks.cpus(ray))
+        afresh = [(*s[:5], each, *s[6:]) for s in sources]
         yield from tasks.run(
-            ray, f"{__name__}:stage_afresh", sources, n_workers, on_progress, wanted=wanted
+            ray, f"{__name__}:stage_afresh", afresh, n_workers, on_progress, wanted=wanted
         )
 
 

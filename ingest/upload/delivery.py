@@ -67,6 +67,11 @@ def deliver(
             outcomes[entry.id] = Outcome(FAILED, "the file is gone, and was not delivered")
     if not here:
         return Try(outcomes, 0)
+    if _is_local(to) and not os.path.isdir(to):
+        # To make it would fill the disk below a mount that is not there, on a node of many.
+        what = "no such folder: is its disk mounted? An upload makes no warehouse; mkdir -p does"
+        failed = Outcome(AGAIN, f"{to}: {what}", refused=True)
+        return Try(outcomes | dict.fromkeys((e.id for e, _ in here), failed), 0)
     try:
         report = ingest(to, [path for _, path in here], job=job, workers=workers,
                         progress=progress, derive_now=False)  # fmt: skip
@@ -90,6 +95,10 @@ def deliver(
     else:
         return Try(outcomes | {e.id: _of_report(e, path, report) for e, path in here}, report.bytes)
     return Try(outcomes | dict.fromkeys((e.id for e, _ in here), failed), 0)
+
+
+def _is_local(to: str) -> bool:
+    return "://" not in to
 
 
 def _of_report(entry: Entry, path: str, report: IngestReport) -> Outcome:

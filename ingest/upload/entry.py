@@ -131,6 +131,7 @@ def check_address(to: str) -> str:
     """
     if not to:
         raise UsageError("where to? --to URL, or RETIME_WAREHOUSE in the environment")
+    to = to.removeprefix("file://") if to.startswith("file:///") else to
     if "://" not in to:
         return os.path.abspath(os.path.expanduser(to))
     scheme, _, rest = to.partition("://")

@@ -47,6 +47,7 @@ def start(folder: Path, for_s: float) -> subprocess.Popen[bytes]:
 def main(folder: str, for_s: float) -> None:
     """Delivers what is due in a spool until nothing is, trying each for `for_s` seconds."""
     be_gentle()
+    sys.meta_path.insert(0, _WithoutPandas)
     from .spool import Spool
 
     spool = Spool(folder)
@@ -60,6 +61,15 @@ def main(folder: str, for_s: float) -> None:
                 upload(spool=folder, for_s=for_s, workers=1)
         if not _claimable(spool):
             return
+
+
+class _WithoutPandas:
+    """pyarrow imports pandas where it is installed, for seconds of a processor and for nothing."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("a sender does without it", name=name)
 
 
 def _claimable(spool) -> bool:

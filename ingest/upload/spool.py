@@ -80,6 +80,23 @@ class Spool:
         self._check()
         for name in ("entries", "files", "claims"):
             (self.folder / name).mkdir(exist_ok=True, mode=0o700)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Removes what writers left that died in the middle of an entry, or of its end."""
+        stand = set(self.ids())
+        partial = [p for p in (self.folder / "entries").glob(".*") if entries_.is_id(p.name[1:17])]
+        locks = [p.stem for p in (self.folder / "claims").glob("*.lock")]
+        left = [id for id in locks if entries_.is_id(id) and id not in stand]
+        for id in {*(p.name[1:17] for p in partial), *left}:
+            with contextlib.suppress(OSError):
+                claim = self.claim(id)
+                if claim is None:
+                    continue  # it is being written
+                for path in partial if claim.sure else ():
+                    if path.name[1:17] == id:
+                        path.unlink(missing_ok=True)
+                claim.release(not self._entry_path(id).exists())
 
     # Entries
 
@@ -122,9 +139,10 @@ class Spool:
             return None
         except OSError as e:
             raise ValueError(f"{path}: cannot be read: {e.strerror}") from e
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise ValueError(f"{path}: not a file")
         with os.fdopen(fd, "rb") as f:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ValueError(f"{path}: not a file")
             data = f.read(MOST_ENTRY_BYTES + 1)
         if len(data) > MOST_ENTRY_BYTES:
             raise ValueError(f"{path}: too large for an entry")
@@ -158,10 +176,15 @@ class Spool:
             soon = e.next_try_s <= now or e.next_try_s > now + _FAR_S
             if not all and (e.state == FAILED or not soon):
                 continue
-            if not e.stored and e.host != entries_.here() and not os.path.lexists(e.path):
-                continue  # another machine's own disk: it is for that one to deliver
-            found.append(e)
+            if not self.is_elsewhere(e):
+                found.append(e)
         return found
+
+    @staticmethod
+    def is_elsewhere(entry: Entry) -> bool:
+        """Whether its file is on another machine's own disk, and for that one to deliver."""
+        by_path = not entry.stored and entry.host != entries_.here()
+        return by_path and not os.path.lexists(entry.path)
 
     def remove(self, entry: Entry) -> None:
         """Forgets an entry, and what the spool keeps of it."""

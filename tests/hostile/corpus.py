@@ -112,9 +112,9 @@ BASE_NS = 1_760_000_000_000_000_000
 RANKS, STEPS = 2, 3
 
 
-def kineto(rank: int, slower: float = 1.0) -> bytes:
+def kineto(rank: int, slower: float = 1.0, names: dict[str, str] = NAMES) -> bytes:
     """A Kineto trace: each name is a kernel's, an operator's, an annotation's, an argument's."""
-    texts = [*NAMES.values(), f"raw {_RAW_MARK}"]
+    texts = [*names.values(), f"raw {_RAW_MARK}"]
     short = cycle(SHORT.values())
     events: list[dict[str, Any]] = []
     for what in ("process_name", "process_labels", "thread_name"):
@@ -285,15 +285,29 @@ def members() -> bytes:
         for i, name in enumerate(NAMES.values()):
             said = name[:15_000].encode("utf-8", "replace").decode()
             z.writestr(zipfile.ZipInfo(f"{said}/{i}.txt" if i % 2 else f"{said}{i}"), "no trace")
-        z.writestr("../../PWNED-member.json", kineto(0))
+        z.writestr("../../PWNED-member.json", kineto(0, names=SHORT))
     return out.getvalue()
 
 
-def write_traces(folder: Path, slower: float = 1.0) -> Path:
-    """Kineto traces of all ranks, in files of hostile names."""
-    folder.mkdir(parents=True)
-    kinds = ("image", "bidi")
-    for rank in range(RANKS):
-        name = FILE_NAMES[kinds[rank]] + b".json"
-        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(kineto(rank, slower))
-    return folder
+def write(folder: Path) -> dict[str, Path]:
+    """The traces of four jobs by the job's id: two of Kineto, one plain, one of everything else."""
+    of = {job: folder / f"traces-{job}" for job in ("kineto", "slower", "plain", "logs")}
+    for path in of.values():
+        path.mkdir(parents=True)
+    for rank, name in enumerate(("image", "bidi")):
+        # The first job has the names of a megabyte, too.
+        _put(of["kineto"], FILE_NAMES[name] + b".json", kineto(rank))
+        _put(of["slower"], FILE_NAMES[name] + b".json", kineto(rank, 1.3, SHORT))
+        _put(of["plain"], b"rank%d.jsonl" % rank, plain(rank))
+    for content, name in ((routing(), "formula at"), (nccl_log(), "sql"), (topology(), "motion")):
+        _put(of["logs"], FILE_NAMES[name], content)
+    _put(of["logs"], b"entities.xml", ENTITIES)
+    _put(of["logs"], b"members.zip", members())
+    for name in FILE_NAMES.values():
+        _put(of["logs"], name + b".no", b"no trace")
+    return of
+
+
+def _put(folder: Path, name: bytes, content: bytes) -> None:
+    with open(os.fsencode(folder) + b"/" + name, "wb") as f:
+        f.write(content)

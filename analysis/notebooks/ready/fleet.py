@@ -32,12 +32,12 @@ def _(WAREHOUSE):
     import altair as alt
     import polars as pl
 
-    from retime.analysis.notebooks import verdicts
+    from retime.analysis.notebooks import verdicts, words
     from retime.analysis.notebooks.session import GREY, begin_fleet, drawn, say
 
     warehouse, con = begin_fleet(WAREHOUSE)
-    say(f"{len(warehouse.job_ids())} jobs in `{warehouse.url}`")
-    return (GREY, alt, begin_fleet, con, drawn, pl, say, verdicts, warehouse)
+    say(f"{len(warehouse.job_ids())} jobs in {words.place(warehouse.url)}")
+    return (GREY, alt, begin_fleet, con, drawn, pl, say, verdicts, warehouse, words)
 
 
 @app.cell(hide_code=True)

@@ -34,14 +34,14 @@ def _(JOB, WAREHOUSE):
     import altair as alt
     import polars as pl
 
-    from retime.analysis.notebooks import verdicts
+    from retime.analysis.notebooks import verdicts, words
     from retime.analysis.notebooks.session import begin, drawn, say
 
     # These views are asked more than once: their rows are kept.
     job = begin(WAREHOUSE, JOB, "rail_load", "rail_imbalance", "expert_load", "expert_imbalance")
     con = job.con
-    say(f"Job `{job.id}` of `{job.warehouse.url}`")
-    return (alt, begin, con, drawn, job, pl, say, verdicts)
+    say(f"Job `{job.id}` of {words.place(job.warehouse.url)}")
+    return (alt, begin, con, drawn, job, pl, say, verdicts, words)
 
 
 @app.cell(hide_code=True)

@@ -33,13 +33,13 @@ def _(JOB, WAREHOUSE):
     import altair as alt
     import polars as pl
 
-    from retime.analysis.notebooks import verdicts
+    from retime.analysis.notebooks import verdicts, words
     from retime.analysis.notebooks.session import CLASSES, GREY, begin, drawn, say
 
     job = begin(WAREHOUSE, JOB)
     con = job.con
-    say(f"Job `{job.id}` of `{job.warehouse.url}`")
-    return (CLASSES, GREY, alt, begin, con, drawn, job, pl, say, verdicts)
+    say(f"Job `{job.id}` of {words.place(job.warehouse.url)}")
+    return (CLASSES, GREY, alt, begin, con, drawn, job, pl, say, verdicts, words)
 
 
 @app.cell(hide_code=True)

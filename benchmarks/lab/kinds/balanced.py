@@ -7,6 +7,7 @@ from dataclasses import replace
 from ..pairs import Pair, Run
 from ..shape import MBIT, Shape
 from ..workload import AllToAll, Work, Workload, world
+from .jobs import with_loss
 
 KIND = "rails balanced"
 
@@ -14,7 +15,7 @@ KIND = "rails balanced"
 def _job(ranks: int, thing: AllToAll) -> Workload:
     half = replace(thing, size=thing.size // 2)
     step = (Work("attention", 12.0), thing, Work("experts", 15.0), half, Work("head", 5.0))
-    return Workload(ranks, step, world(ranks, "ep"))
+    return with_loss(Workload(ranks, step, world(ranks, "ep")))
 
 
 def pairs() -> list[Pair]:

@@ -36,7 +36,7 @@ def pairs() -> list[Pair]:
     skew = (3.0, 1, 1, 1, 1, 1, 1, 1)
     cases = (
         ("deep-even", deep, 400_000, ()),
-        ("deep-small", deep, 150_000, ()),
+        ("deep-small", deep, 250_000, ()),
         ("deep-uneven", deep, 500_000, skew),
         ("shallow-even", shallow, 400_000, ()),
         ("shallow-uneven", shallow, 400_000, skew),

@@ -25,7 +25,7 @@ def pairs() -> list[Pair]:
     cases = (
         ("flat-2", flat, 2, 400_000),
         ("flat-4", flat, 4, 400_000),
-        ("flat-small-4", flat, 4, 40_000),
+        ("flat-small-4", flat, 4, 80_000),
         ("hosts-2", wide, 2, 300_000),
         ("hosts-4", wide, 4, 300_000),
     )

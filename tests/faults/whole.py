@@ -1,0 +1,120 @@
+"""The one check of these tests: every row of a job exactly once, and nothing besides."""
+
+import hashlib
+import os
+from collections import defaultdict
+
+import pyarrow.parquet as pq
+from retime.ingest import store
+from retime.ingest.manifest import read_generation
+from retime.ingest.run import ingest
+from retime.ingest.schema import TABLES
+from retime.ingest.warehouse import Warehouse
+
+Rows = dict[str, dict]
+"""table -> rank (None where it has none) -> (rows, digest of them in any order)"""
+
+
+def rows(snapshot) -> Rows:
+    """Counts and digests of all rows of a snapshot, but for the time at which it was made."""
+    return {table: _of_table(files) for table, files in snapshot.files.items()}
+
+
+def _of_table(files):
+    by_rank = defaultdict(list)
+    for file in files:
+        for row in _read(file).to_pylist():
+            row.pop("created_at_ns", None)
+            if row.get("source"):  # a path: the spool keeps traces under paths of its own
+                row["source"] = os.path.basename(row["source"])
+            by_rank[row.get("rank")].append(repr(sorted(row.items())))
+    return {
+        rank: (len(texts), hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16])
+        for rank, texts in sorted(by_rank.items(), key=lambda one: str(one[0]))
+    }
+
+
+def _read(file):
+    if "://" not in file:
+        return pq.ParquetFile(file).read()
+    above, _, name = file.rpartition("/")
+    return pq.ParquetFile(store.folder(above).open(name)).read()
+
+
+def undisturbed(folder, paths, job="j", **options) -> Rows:
+    """What an ingest gives that nothing disturbs, into a warehouse of its own."""
+    warehouse = Warehouse(folder)
+    ingest(warehouse, list(map(str, paths)), job=job, workers=1, **options)
+    found = rows(warehouse.snapshot(job))
+    assert found["events"]
+    assert found["collectives"]
+    return found
+
+
+def whole(warehouse, job, expected: Rows, paths=()):
+    """Every expected row once in every table, all files as told, and no others.
+
+    `paths` are ingested once more before: they add nothing, and what was left behind is gone.
+    """
+    warehouse = Warehouse(warehouse)
+    if paths:
+        report = ingest(warehouse, list(map(str, paths)), job=job, workers=1)
+        assert {s.status for s in report.sources} == {"already"}
+    snapshot = warehouse.snapshot(job)
+    assert snapshot.problems == []
+    found = rows(snapshot)
+    for table in TABLES:
+        assert found[table] == expected[table], table
+    _files(warehouse, job, snapshot, orphans=bool(paths))
+
+
+def partly(warehouse, job, expected: Rows):
+    """Each rank's events are there once or not at all, and derived tables are of those ranks."""
+    warehouse = Warehouse(warehouse)
+    if not os.path.exists(warehouse.path) or job not in warehouse.jobs():
+        return
+    snapshot = warehouse.snapshot(job)
+    assert snapshot.problems == []
+    found = rows(snapshot)
+    ranks = sorted(r for m in snapshot.manifests for r in m.ranks)
+    assert len(ranks) == len(set(ranks))
+    assert found["events"] == {r: expected["events"][r] for r in ranks}
+    assert sorted(found["ranks"]) == ranks
+    assert sorted(found["collectives"]) == ranks
+    _files(warehouse, job, snapshot)
+
+
+def _files(warehouse, job, snapshot, orphans=False):
+    folder = store.folder(warehouse.job_folder(job))
+    parts = [p for m in (*snapshot.manifests, snapshot.generation) for p in m.parts]
+    # Derived apart where the job cannot be written, they lie elsewhere.
+    derived = {"/".join(f.rsplit("/", 2)[1:]): f for of in snapshot.files.values() for f in of}
+    for part in parts:
+        above, _, name = derived.get(part.file, folder.address(part.file)).rpartition("/")
+        data = store.folder(above).read(name, 1 << 30)
+        assert hashlib.sha256(data).hexdigest() == part.sha256, part.file
+        assert len(data) == part.bytes
+    assert len({p.file for p in parts}) == len(parts)
+    if orphans:
+        assert left_behind(folder) == []
+
+
+def left_behind(folder) -> list[str]:
+    """Files of a job's folder that nothing names."""
+    files = set(folder.entries())
+    named = {f for f in files if f.startswith("_manifests/") and f.endswith(".json")}
+    for file in sorted(named):
+        name = file.removeprefix("_manifests/")
+        manifest = _manifest(folder, name)
+        named |= {p.file for p in manifest.parts}
+    generations = {f[len("_manifests/derived-") : -5] for f in named if "/derived-" in f}
+    named |= {f for f in files if f.startswith("_kept/") and f[6:22] in generations}
+    named |= {"_incoming/lock", "_incoming/derive.lock", "_settings.json"}
+    return sorted(files - named)
+
+
+def _manifest(folder, name):
+    from retime.ingest.manifest import read_manifest
+
+    path = folder.local / "_manifests" / name
+    return read_generation(path) if name.startswith("derived-") else read_manifest(path)
