@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from .. import __version__
-from . import settings, staging
+from . import settings, staging, store
 from .errors import WarehouseError
 from .manifest import REMARKS, Generation, Manifest, Part, generation_id, generation_part
 from .schema import TABLES, problem_rows
+from .store import Folder, Place, reading
 from .writer import ROW_GROUP_ROWS, PartWriter
 
 _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
@@ -22,7 +22,7 @@ _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
           "transfers": ("start_ns", "rank")}  # fmt: skip
 
 
-def derive(folder: Path) -> Generation | None:
+def derive(place: Place) -> Generation | None:
     """Makes the derived tables of a job's folder stand; gives what it made, else None.
 
     Repeats while sources come in. The same sources give the same files, so two processes may do
@@ -30,6 +30,7 @@ def derive(folder: Path) -> Generation | None:
     WarehouseError where the job cannot be written or read.
     """
     made = None
+    folder = store.folder(place)
     with (
         staging.staging(folder) as staged,
         staging.writing(folder.parent),
@@ -43,7 +44,7 @@ def derive(folder: Path) -> Generation | None:
             staging.publish(folder, staged, [(p.file, p.file) for p in made.parts], made)
 
 
-def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Generation:
+def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Generation:
     """Writes the derived tables over these sources below `target`; see `derive`.
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
@@ -54,9 +55,10 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     from .matching.communicators import world_size
     from .matching.resolution import resolve
 
+    job_folder = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {
-        t: _rows(t, [job_folder / p.file for m in manifests for p in _parts(m, t)])
+        t: _rows(t, job_folder, [p.file for m in manifests for p in _parts(m, t)])
         for t in ("collectives", "ranks", "comms", "steps", "transfers")
     }
     formats = [m.format for m in manifests for p in _parts(m, "ranks") for _ in range(p.rows)]
@@ -66,7 +68,8 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     said, damaged, digest = settings.usable(job_folder)
     stepped = steps.find(
         views["steps"], resolved.collectives,
-        [([job_folder / p.file for p in m.tables.get("events", [])], m.ranks) for m in manifests],
+        [([job_folder.address(p.file) for p in m.tables.get("events", [])], m.ranks)
+         for m in manifests],
         said.step_annotation,
     )  # fmt: skip
     comms, unclear = dims.decide(
@@ -118,18 +121,20 @@ def _parts(manifest: Manifest, table: str) -> list[Part]:
     )
 
 
-def _rows(table: str, paths: list[Path]) -> pa.Table:
+def _rows(table: str, folder: Folder, files: list[str]) -> pa.Table:
     """All rows of these files, in their order, with one dictionary a column."""
     schema = TABLES[table].schema
-    read = []
-    for path in paths:
+
+    def rows(file: str) -> pa.Table:
         try:
-            read.append(_completed(pq.ParquetFile(path).read(schema.names), schema))
+            return _completed(reading.whole(folder.address(file)).read(schema.names), schema)
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
-                f"{path}: cannot be read ({e}); remove the manifest of the same name and ingest "
-                "the source again"
+                f"{folder.address(file)}: cannot be read ({e}); remove the manifest of the same "
+                "name and ingest the source again"
             ) from e
+
+    read = reading.side_by_side(rows, files, folder.local is None)
     if not read:
         return schema.empty_table()
     return pa.concat_tables(read).unify_dictionaries().combine_chunks()

@@ -189,23 +189,11 @@ class LocalFile:
         self.close()
 
 
-class _Object:
-    def __init__(self, url: str):
-        self._store, self._path = fsspec.core.url_to_fs(url)
-        self.size = int(self._store.size(self._path) or 0)
-
-    def read_at(self, n_bytes: int, at: int) -> bytes:
-        if n_bytes <= 0 or at >= self.size:
-            return b""
-        return self._store.cat_file(self._path, start=at, end=min(at + n_bytes, self.size))
-
-    def close(self) -> None:
-        pass
-
-
 def opened_object(url: str) -> Source:
-    """An object of a store that fsspec knows, with the process' own credentials."""
-    return _Object(url)
+    """An object of a store, with the process' own credentials."""
+    from ..ingest.store.reading import OpenObject
+
+    return OpenObject(url)
 
 
 def addresses(files: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, dict[str, list[str]]]:

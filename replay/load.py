@@ -14,6 +14,7 @@ import polars as pl
 from ..ingest import kernel_rules
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
+from ..ingest.store import is_address, reading
 from . import recorded
 from .policy import ReplayJob
 from .traced import build as kineto
@@ -84,7 +85,11 @@ def _identity(snapshot: Any) -> tuple[Any, ...]:
     """What a replay job is made from, as far as can be told without reading it; () if unknown."""
     paths = [(t, str(p)) for t, of_it in sorted(snapshot.files.items()) for p in of_it or ()]
     try:
-        files = [(t, p, s.st_ino, s.st_size, s.st_mtime_ns) for t, p in paths if (s := os.stat(p))]
+        files = [
+            # An object never changes under its name.
+            (t, p) if is_address(p) else (t, p, (s := os.stat(p)).st_ino, s.st_size, s.st_mtime_ns)
+            for t, p in paths
+        ]
     except OSError:
         return ()
     return (snapshot.job, repr(getattr(snapshot, "kernels", ())), *files)
@@ -145,7 +150,7 @@ def read(
     """Rows of one table from its Parquet files; an empty frame where it has none."""
     paths = [str(p) for p in files.get(table) or ()]
     if paths:
-        rows = pl.scan_parquet(paths, hive_partitioning=False, glob=False)
+        rows = reading.scan(paths)
     else:
         empty = pl.from_arrow(TABLES[table].schema.empty_table())
         assert isinstance(empty, pl.DataFrame)

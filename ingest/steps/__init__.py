@@ -9,7 +9,6 @@ follow from launches, as they do for marked steps (`kineto.steps.device_windows`
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -48,7 +47,7 @@ class _OfRank(NamedTuple):
 def find(
     marked: pa.Table,
     collectives: pa.Table,
-    events: Iterable[tuple[list[Path], list[int]]],
+    events: Iterable[tuple[list[str], list[int]]],
     pattern: str = "",
 ) -> Found:
     """Steps for a job of which `marked` are those that sources mark.

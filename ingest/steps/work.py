@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ..kineto.launches import launch_times, launches
 from ..kineto.rawbatch import NULL
 from ..matching.participations import codes, ints
+from ..store import reading
 
 DEVICE = ("kernel", "memcpy", "memset")
 LAUNCHED = 0.5
@@ -56,9 +55,9 @@ class Work(NamedTuple):
     annotations: list[Annotation]
 
 
-def of_files(paths: Sequence[Path], ranks: Sequence[int]) -> Iterator[Work]:
+def of_files(paths: Sequence[str], ranks: Sequence[int]) -> Iterator[Work]:
     """The work of some ranks from the `events` of one source, rank by rank."""
-    read = [pq.ParquetFile(p).read(_COLUMNS) for p in paths]
+    read = [reading.parquet(p).read(_COLUMNS) for p in paths]
     rows = pa.concat_tables([_of_kinds(t, ranks) for t in read]) if read else None
     if rows is None or not len(rows):
         return
