@@ -221,7 +221,7 @@ class Warehouse:
         if not ids:
             self.job(None)
         store = self.store
-        snapshots = [store.snapshot(id) for id in ids]
+        snapshots = store.snapshots(ids, all_there=job is not None)
         con = connecting.open_snapshots(snapshots, most, workers)
         computed.attach(con, [(s, store.job_folder(s.job)) for s in snapshots])
         connecting.confine(con, snapshots)

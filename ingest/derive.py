@@ -24,6 +24,7 @@ from .manifest import (
     part_of_source,
 )
 from .schema import TABLES, problem_rows
+from .store import Folder, Place, reading
 from .writer import ROW_GROUP_ROWS, PartWriter
 
 _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
@@ -31,7 +32,7 @@ _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
           "transfers": ("start_ns", "rank")}  # fmt: skip
 
 
-def derive(folder: Path) -> Generation | None:
+def derive(place: Place) -> Generation | None:
     """Makes the derived tables of a job's folder stand; gives what it made, else None.
 
     Repeats while sources come in. The same sources give the same files, so two processes may do
@@ -39,6 +40,7 @@ def derive(folder: Path) -> Generation | None:
     WarehouseError where the job cannot be written or read.
     """
     made = None
+    folder = store.folder(place)
     with (
         staging.staging(folder) as staged,
         staging.writing(folder.parent),
@@ -52,7 +54,7 @@ def derive(folder: Path) -> Generation | None:
             staging.publish(folder, staged, [(p.file, p.file) for p in made.parts], made)
 
 
-def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Generation:
+def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Generation:
     """Writes the derived tables over these sources below `target`; see `derive`.
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
@@ -63,8 +65,8 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     from .matching.communicators import world_size
     from .matching.resolution import resolve
 
+    job = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
-    job = store.folder(job_folder)
     views = {
         t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
         for t in ("collectives", "ranks", "comms", "steps", "transfers")
@@ -75,10 +77,10 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
-    said, damaged, digest = settings.usable(job_folder)
+    said, damaged, digest = settings.usable(job)
     stepped = steps.find(
         views["steps"], resolved.collectives,
-        [([partial(slices.rows, job.open, p) for p in m.tables.get("events", [])], m.ranks)
+        [([partial(slices.rows, slices.of(job), p) for p in m.tables.get("events", [])], m.ranks)
          for m in manifests],
         said.step_annotation,
     )  # fmt: skip
@@ -127,30 +129,36 @@ def derive_into(target: Path, job_folder: Path, manifests: list[Manifest]) -> Ge
     )
 
 
-def _lost(job: store.Folder, manifests: list[Manifest]) -> int:
+def _lost(job: Folder, manifests: list[Manifest]) -> int:
     """Rows of the sources' own problems that say lost; sources that lost nothing are not read."""
     losing = [m for m in manifests if m.problems.get("lost")]
     rows = _rows("problems", job, [p for m in losing for p in m.tables.get("problems", [])])
     return rows["severity"].cast(pa.string()).to_pylist().count("lost")
 
 
-def _rows(table: str, job: store.Folder, parts: list[Part]) -> pa.Table:
+def _rows(table: str, job: Folder, parts: list[Part]) -> pa.Table:
     """All rows of these parts, in their order, the same whichever files hold them."""
     schema = TABLES[table].schema
-    read = []
-    at = iter(slices.tables(job.open, parts, schema.names))
-    for part in parts:
+    held: dict[str, pa.Table] = {}
+
+    def whole(file: str) -> None:
         try:
-            read.append(slices.completed(next(at), schema))
+            found = reading.whole(job.address(file)).read(schema.names)
+            held[file] = slices.completed(found, schema)
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
-                f"{job}/{part.file}: cannot be read ({e}); `retime verify "
+                f"{job.address(file)}: cannot be read ({e}); `retime verify "
                 f"{job.name.removeprefix('job=')} --repair` sets it aside, then ingest the source "
                 "again"
             ) from e
-    if not read:
+
+    reading.side_by_side(whole, list(dict.fromkeys(p.file for p in parts)), job.local is None)
+    if not parts:
         return schema.empty_table()
-    return slices.renumbered(pa.concat_tables(read))
+    found = [
+        held[p.file] if p.first is None else held[p.file].slice(p.first, p.rows) for p in parts
+    ]
+    return slices.renumbered(pa.concat_tables(found))
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:

@@ -65,10 +65,10 @@ def connect(
         con.execute(f"SET memory_limit = {_text(memory_limit)}")
     if threads is not None:
         con.execute(f"SET threads = {int(threads)}")
+    if filesystem is None:
+        files, filesystem = _served(files)
     if filesystem is not None:
         con.register_filesystem(filesystem)
-    else:
-        _register_filesystems(con, (p for j in chosen for ps in files[j].values() for p in ps))
     prepared.create(con, _library_texts(), _create_library)
     con.execute(_job_numbers(chosen))
     said = {j: names for j, names in (categories or {}).items() if names and j in chosen}
@@ -273,13 +273,21 @@ def sql_type(t: pa.DataType) -> str:
     return names[t]
 
 
-def _register_filesystems(con: duckdb.DuckDBPyConnection, paths: Iterable[str]) -> None:
-    """Object stores are read through fsspec, the way the warehouse wrote them."""
-    schemes = {p.split("://", 1)[0] for p in paths if "://" in p} - {"file"}
-    for scheme in sorted(schemes):
-        import fsspec
+def _served(files: Files) -> tuple[Files, AbstractFileSystem | None]:
+    """Objects under the addresses that they are served by, and the file system that does it."""
+    from ..ingest.store import is_address
+    from . import served
 
-        con.register_filesystem(fsspec.filesystem(scheme))
+    if not any(is_address(p) for of in files.values() for paths in of.values() for p in paths):
+        return files, None
+    names = served.addresses(files)
+    places = {
+        name: path
+        for job, tables in files.items()
+        for table, paths in tables.items()
+        for name, path in zip(names[job][table], paths, strict=True)
+    }
+    return names, served.ReadOnlyFiles(places)
 
 
 def _text(value: str) -> str:

@@ -14,6 +14,7 @@ import polars as pl
 from ..ingest import kernel_rules
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
+from ..ingest.store import is_address, reading
 from . import recorded
 from .policy import ReplayJob
 from .traced import build as kineto
@@ -84,7 +85,11 @@ def _identity(snapshot: Any) -> tuple[Any, ...]:
     """What a replay job is made from, as far as can be told without reading it; () if unknown."""
     paths = [(t, str(p)) for t, of_it in sorted(snapshot.files.items()) for p in of_it or ()]
     try:
-        files = [(t, p, s.st_ino, s.st_size, s.st_mtime_ns) for t, p in paths if (s := os.stat(p))]
+        files = [
+            # An object never changes under its name.
+            (t, p) if is_address(p) else (t, p, (s := os.stat(p)).st_ino, s.st_size, s.st_mtime_ns)
+            for t, p in paths
+        ]
     except OSError:
         return ()
     return (snapshot.job, repr(getattr(snapshot, "kernels", ())), *files)
@@ -160,7 +165,7 @@ def read(
     if not paths:
         return asked(_empty(table).lazy())
     try:
-        found = asked(pl.scan_parquet(paths, hive_partitioning=False, glob=False))
+        found = asked(reading.scan(paths))
     except (pl.exceptions.ColumnNotFoundError, pl.exceptions.SchemaError):
         return asked(_completed(paths, table))
     whole = columns is not None or TABLES[table].derived
@@ -177,7 +182,7 @@ def _empty(table: str) -> pl.DataFrame:
 
 def _completed(paths: Sequence[str], table: str) -> pl.LazyFrame:
     """The rows of files of which some lack columns."""
-    each = [pl.scan_parquet([p], hive_partitioning=False, glob=False) for p in paths]
+    each = [reading.scan([p]) for p in paths]
     return pl.concat([_empty(table).lazy(), *each], how="diagonal_relaxed")
 
 

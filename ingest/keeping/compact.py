@@ -54,10 +54,10 @@ class Plan(NamedTuple):
 
 def plan(job: Folder, small_bytes: int = SMALL_BYTES) -> Plan:
     """What there is to put together in a job; no units where nothing is gained."""
-    counted = {m.id: m for m in staging.readable_manifests(_place(job))[0]}
+    counted = {m.id: m for m in staging.readable_manifests(job)[0]}
     units = [
         m
-        for m in staging.standing(_place(job)).units
+        for m in staging.standing(job).units
         if not m.pruned
         and sum(p.bytes for p in m.parts) < small_bytes
         and counted.keys() >= set(m.ids)
@@ -93,7 +93,7 @@ def pack(
     said = "\n".join([PACKED, token, *sorted(s.id for s in sources)])
     id = hashlib.sha256(said.encode()).hexdigest()
     now, stone = time.time_ns(), tombstone.read(job)
-    with staging.staging(_place(job)) as staged, staging.writing(_place(job).parent):
+    with staging.staging(job) as staged, staging.writing(job.parent):
         place = staged / "pack"
         place.mkdir()
         files, rows = _written(job, place, sources, without, instead or {})
@@ -123,7 +123,7 @@ def pack(
             pruned=dict.fromkeys(without, now),
             columns={t: TABLES[t].fingerprint for t in tables},
         )
-        if not staging.commit(_place(job), staged, moves, manifest, {}):
+        if not staging.commit(job, staged, moves, manifest, {}):
             return None
         if tombstone.read(job) != stone:
             # Pruned meanwhile: its rows must not come back with the pack.
@@ -207,7 +207,7 @@ def _rows(job: Folder, table: str, source: Manifest) -> Iterator[pa.Table]:
     for part in part_of_source(source, table):
         n = 0
         try:
-            for found in slices.pieces(job.open, part, schema.names):
+            for found in slices.pieces(slices.of(job), part, schema.names):
                 n += len(found)
                 yield slices.completed(found, schema)
         except (pa.ArrowException, OSError, KeyError) as e:
@@ -219,8 +219,3 @@ def _rows(job: Folder, table: str, source: Manifest) -> Iterator[pa.Table]:
                 f"{job}/{part.file}: {n} rows, and its manifest says {part.rows}; see "
                 f"`retime verify {name}`"
             )
-
-
-def _place(job: Folder) -> Path:
-    assert job.local is not None
-    return job.local

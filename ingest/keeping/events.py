@@ -28,7 +28,7 @@ TABLE = "events"
 
 def stored_bytes(job: Folder) -> int:
     """The bytes that a prune of a job's events would remove."""
-    units = staging.standing(job.local).units
+    units = staging.standing(job).units
     return sum(p.bytes for m in units for p in m.tables.get(TABLE, []))
 
 
@@ -50,7 +50,8 @@ def prune(warehouse: Warehouse, job: str) -> Manifest | None:
 
 def _rows(folder: Folder, table: str, parts: Sequence) -> pa.Table:
     schema = {STEPS.name: STEPS, COLLECTIVES.name: COLLECTIVES}[table].schema
-    found = [slices.completed(t, schema) for t in slices.tables(folder.open, parts, schema.names)]
+    opened = slices.of(folder)
+    found = [slices.completed(slices.rows(opened, p, schema.names), schema) for p in parts]
     return pa.concat_tables(found) if found else schema.empty_table()
 
 

@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import labels, staging
-from ..manifest import BadManifest, Generation, is_pack, read_generation, read_manifest
+from ..manifest import BadManifest, Generation, is_pack
+from . import manifests, tombstone
 from .summary import Summary
 
 if TYPE_CHECKING:
@@ -38,25 +39,29 @@ def jobs(warehouse: Warehouse, chosen: Iterable[str] | None = None) -> list[List
     """
     found = sorted(warehouse.jobs() if chosen is None else chosen)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda job: _listed(warehouse, job), found))
+        listed = pool.map(lambda job: _listed(warehouse, job), found)
+        return [one for one in listed if one is not None]
 
 
-def _listed(warehouse: Warehouse, job: str) -> Listed:
+def _listed(warehouse: Warehouse, job: str) -> Listed | None:
+    """The job; None for one without sources: pruned, or its first is still on its way."""
     folder = warehouse.folder(job)
-    names = folder.names(staging.MANIFESTS)
-    present = {n.removesuffix(".json") for n in names if not n.startswith("derived-")}
+    names = tombstone.alive(folder, staging.MANIFESTS, manifests.names(folder))
+    present = {n.removesuffix(".json") for n in names if not n.startswith(manifests.DERIVED)}
     pruned: set[str] = set()
     for name in filter(is_pack, names):
         with contextlib.suppress(BadManifest, OSError):
-            pack = read_manifest(warehouse.job_folder(job) / staging.MANIFESTS / name)
+            pack = manifests.read(folder, name)
             present.discard(name.removesuffix(".json"))
             present |= {id[:16] for id in pack.ids}
             pruned |= set(pack.pruned)
+    if not present:
+        return None
     made: list[Generation] = []
     for name in names:
-        if name.startswith("derived-"):
+        if name.startswith(manifests.DERIVED):
             with contextlib.suppress(BadManifest, OSError):
-                found = read_generation(warehouse.job_folder(job) / staging.MANIFESTS / name)
+                found = manifests.read_generation(folder, name)
                 if {s[:16] for s in found.sources} == present and found.summary is not None:
                     made.append(found)
     newest = max(made, key=lambda g: (g.created_at_ns, g.id), default=None)

@@ -2,7 +2,7 @@
 
 A pack is a manifest of format `packed`. Its files hold the sources' rows one after the other; for
 each source and table it says which rows of which file are its own. What reads the job gets the
-sources as before: `expanded` gives their manifests, with parts that are slices of the pack's files.
+sources as before: `sources` gives their manifests, with parts that are slices of the pack's files.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..manifest import PACKED, BadManifest, Manifest, Packed, Part
+from ..manifest import PACKED, BadManifest, Manifest, Packed, Part, manifest_name
 from ..schema import TABLES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def expanded(place: Path, pack: Manifest) -> list[Manifest]:
-    """The manifests of a pack's sources. Raises BadManifest for one that contradicts itself."""
-    if pack.format != PACKED:
-        return [pack]
-    files = {**pack.tables, **pack.views}
-    _check(place, pack, files)
-    return [_source(pack, p, files) for p in pack.packed]
+def sources(unit: Manifest) -> list[Manifest]:
+    """The manifests of a pack's sources, the pack being one that `check` finds sound; or itself."""
+    if unit.format != PACKED:
+        return [unit]
+    files = {**unit.tables, **unit.views}
+    return [_source(unit, p, files) for p in unit.packed]
 
 
 def _source(pack: Manifest, p: Packed, files: dict[str, list[Part]]) -> Manifest:
@@ -55,8 +54,11 @@ def _source(pack: Manifest, p: Packed, files: dict[str, list[Part]]) -> Manifest
     )
 
 
-def _check(place: Path, pack: Manifest, files: dict[str, list[Part]]) -> None:
+def check(place: Path | str, pack: Manifest) -> None:
     """Raises BadManifest unless each row of each file is one source's, and each id there once."""
+    if pack.format != PACKED:
+        return
+    files = {**pack.tables, **pack.views}
     ids = [p.id for p in pack.packed]
     if len(set(ids)) < len(ids) or not ids:
         raise BadManifest(place, "a pack that cannot be used: it names a source twice, or none")
@@ -123,3 +125,23 @@ def counted(packs: Iterable[Manifest]) -> Counted:
         elif not ids <= covered:
             odd.append(pack)
     return Counted(units, covered, odd)
+
+
+def settled(good: list[Manifest], bad: list[BadManifest], folder: str) -> Standing:
+    """Which of a job's readable manifests count; `folder` is where they are, `bad` the others.
+
+    A source that no pack that counts has, and that has no manifest of its own any more, is lost
+    with the pack that had it.
+    """
+    packed = [m for m in good if m.format == PACKED]
+    found = counted(packed)
+    single = [m for m in good if m.format != PACKED and m.id not in found.covered]
+    there = found.covered | {m.id for m in single}
+    lost = [
+        BadManifest(
+            f"{folder}/{manifest_name(m)}", "shares sources with another pack, so it is left out"
+        )
+        for m in found.odd
+        if not there.issuperset(m.ids)
+    ]
+    return Standing([*found.units, *single], found.covered, [*bad, *lost])

@@ -68,13 +68,19 @@ def finish(job: Folder, grace_s: float) -> list[str]:
     return removed
 
 
+def remove_dead(job: Folder) -> None:
+    """Removes manifests that a prune was killed before it removed: their sources may come again."""
+    if pending(job):
+        _remove_manifests(job, tombstone.read(job))
+
+
 def busy(job: Folder) -> bool:
     """Whether somebody may be writing into the job, as far as can be told (never in a store)."""
     if job.local is None:
         return False
     incoming = job.local / staging.INCOMING
     tokens = [incoming / name for name in job.names(staging.INCOMING)]
-    return any(t.is_dir() and staging.alive(t) for t in tokens)
+    return any(t.is_dir() and staging.alive(t.name, t) for t in tokens)
 
 
 def _manifests(job: Folder) -> list[str]:

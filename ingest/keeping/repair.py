@@ -34,9 +34,8 @@ def repair(job: Folder, found: Iterable[Finding]) -> list[Finding]:
     """
     done: dict[str, str] = {}
     out = []
-    with staging.writing(job.local or job):
-        if job.local is not None:
-            staging.remove_orphans(job.local)
+    with staging.writing(job.parent):
+        staging.remove_orphans(job.local or job)
         with job.locked(staging.COMMIT_LOCK) as held:
             for one in found:
                 key = f"{one.code} {one.file}"

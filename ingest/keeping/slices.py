@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..manifest import Part
+from ..store import Folder, reading
 
-Open = Callable[[str], "pa.NativeFile"]
+Open = Callable[[str], pq.ParquetFile]
 """Opens a file of the job's folder by its path there."""
 
 
-def tables(
-    opened: Open, parts: Iterable[Part], columns: Sequence[str] | None = None
-) -> Iterator[pa.Table]:
-    """The rows of each part, in order; a file that several parts share is read once at a time.
-
-    Columns that a file lacks are left out. Raises OSError and pyarrow's errors.
-    """
-    name, held = None, None
-    for part in parts:
-        if part.first is None:
-            with opened(part.file) as data:
-                yield _file(data).read(columns)
-            continue
-        if part.file != name or held is None:
-            with opened(part.file) as data:
-                name, held = part.file, _file(data).read(columns)
-        yield held.slice(part.first, part.rows)
+def of(job: Folder) -> Open:
+    """Opens files of a job, of which only the columns and row groups that are read come."""
+    return lambda file: reading.parquet(job.address(file))
 
 
 def rows(opened: Open, part: Part, columns: Sequence[str] | None = None) -> pa.Table:
@@ -40,9 +27,11 @@ def rows(opened: Open, part: Part, columns: Sequence[str] | None = None) -> pa.T
 
 
 def pieces(opened: Open, part: Part, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """The rows of one part by row group, in order; see `tables`. At least one, maybe empty."""
-    with opened(part.file) as data:
-        file = _file(data)
+    """The rows of one part by row group, in order; at least one, which may be empty.
+
+    Columns that a file lacks are left out. Raises OSError and pyarrow's errors.
+    """
+    with opened(part.file) as file:
         first, last = 0, file.metadata.num_rows
         if part.first is not None:
             first, last = part.first, part.first + part.rows
@@ -55,10 +44,6 @@ def pieces(opened: Open, part: Part, columns: Sequence[str] | None = None) -> It
             before = int(ends[i - 1]) if i else 0
             begin, end = max(first - before, 0), min(last, int(ends[i])) - before
             yield file.read_row_group(i, columns).slice(begin, end - begin)
-
-
-def _file(data: pa.NativeFile) -> pq.ParquetFile:
-    return pq.ParquetFile(data, thrift_string_size_limit=64 << 20)
 
 
 def completed(found: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 FILE = "_pruned.json"
 """Name in the job's folder; hive readers skip what begins with an underscore."""
 
-MOST_BYTES = 16 << 20
+MOST_BYTES = 64 << 20
 """A larger file is not read: it is an input like any other."""
 
 
@@ -67,11 +67,16 @@ def write(job: Folder, manifests: dict[str, str], author: str) -> Tombstone:
     return new
 
 
-def alive(job: Folder, folder: str, names: list[str]) -> list[str]:
+def alive(job: Folder, folder: str, names: list[str], stone: Tombstone | None = None) -> list[str]:
     """Those of a job's manifests (`names` in `folder`) that were not pruned."""
-    stone = read(job)
-    return [
-        n
-        for n in names
-        if n not in stone.manifests or not stone.has(n, job.read(f"{folder}/{n}", 64 << 20))
-    ]
+    stone = read(job) if stone is None else stone
+
+    def stands(name: str) -> bool:
+        if name not in stone.manifests:
+            return True
+        try:
+            return not stone.has(name, job.read(f"{folder}/{name}", MOST_BYTES))
+        except OSError:
+            return False
+
+    return [n for n in names if stands(n)]

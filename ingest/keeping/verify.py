@@ -5,12 +5,10 @@ Nothing is changed here: `repair` follows what is found.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import labels, settings, staging
-from ..errors import RetimeError
 from ..manifest import (
     PACKED,
     BadManifest,
@@ -20,10 +18,10 @@ from ..manifest import (
     generation_manifest_name,
     is_pack,
     manifest_name,
-    read_generation,
-    read_manifest,
+    parse_generation,
+    parse_manifest,
 )
-from . import files, prune, tombstone
+from . import files, manifests, packs, tombstone
 from .findings import INFO, LOST, SEVERITIES, WARNING, Finding, command
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ QUARANTINE = "_quarantine"
 
 _KNOWN = (
     staging.MANIFESTS, staging.INCOMING, staging.KEPT, QUARANTINE, labels.FOLDER, "_staged",
-    settings.FILE, tombstone.FILE, "_shown.json",
+    settings.FILE, tombstone.FILE, "_shown.json", "_sources", "_claims",
 )  # fmt: skip
 
 
@@ -73,8 +71,8 @@ def verify(
     cannot be listed.
     """
     folder = warehouse.folder(job)
-    with staging.writing(folder.local or folder):
-        one = Job(job, folder, folder.sizes(), str(warehouse))
+    with staging.writing(folder.parent):
+        one = Job(job, folder, folder.sizes(), str(warehouse.root))
     found = list(dict.fromkeys(_all(warehouse, one, deep, looked)))
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.code, f.file))
 
@@ -86,10 +84,10 @@ def _all(
     yield from _said(job, stone)
     read, named, odd = _manifests(job, stone)
     yield from odd
-    standing = staging.standing(_place(job.folder))
+    standing = staging.standing(job.folder)
     units = {manifest_name(m): m for m in standing.units}
     claims = [_Claim(t, p, m) for m in units.values() for t, p in _parts(m)]
-    counted, left_out = staging.readable_manifests(_place(job.folder))
+    counted, left_out = staging.readable_manifests(job.folder)
     yield from _left_out(job, left_out, units)
     made = warehouse.generation(job.id, counted) if counted else None
     if counted and made is None:
@@ -149,7 +147,7 @@ def _said(job: Job, stone: tombstone.Tombstone) -> Iterator[Finding]:
             f"pruned by {stone.author or 'somebody'}; its files go when their readers had time",
             command("prune", job.id, "--grace", "0s", "--yes", "--warehouse", job.url),
         )  # fmt: skip
-    for problem in settings.usable(_place(job.folder)).problems:
+    for problem in settings.usable(job.folder).problems:
         yield job.finding(WARNING, "settings_damaged", settings.FILE, problem.message, job.repair)
     if said := labels.read(job.folder).problem:
         yield job.finding(WARNING, "labels_damaged", labels.FOLDER, said, job.repair)
@@ -182,11 +180,15 @@ def _manifests(
         if not file.startswith(f"{staging.MANIFESTS}/") or not file.endswith(".json"):
             continue
         name = file.rpartition("/")[2]
-        path = _place(job.folder) / staging.MANIFESTS / name
+        derived = name.startswith(manifests.DERIVED)
         try:
-            found = read_generation(path) if name.startswith("derived-") else read_manifest(path)
-            if name in stone.manifests and stone.has(name, path.read_bytes()):
+            data = manifests.data(job.folder, name)
+            if stone.has(name, data):
                 continue
+            address = job.folder.address(file)
+            found = parse_generation(address, data) if derived else parse_manifest(address, data)
+            if isinstance(found, Manifest):
+                packs.check(address, found)
             read[name] = found
             named |= {p.file for p in found.parts}
         except FileNotFoundError:
@@ -194,7 +196,6 @@ def _manifests(
         except (BadManifest, OSError) as e:
             named |= {f for f in job.sizes if files.stem(f) == name.removesuffix(".json")}
             newer = "upgrade" in str(e)
-            derived = name.startswith("derived-")
             odd.append(
                 job.finding(
                     WARNING if derived else LOST,
@@ -249,7 +250,7 @@ def _unfinished(job: Job) -> Iterator[Finding]:
         return
     for token, size in sorted(sizes.items()):
         place = f"{staging.INCOMING}/{token}"
-        if staging.alive(job.folder.local / place):
+        if staging.alive(token, job.folder.local / place):
             yield job.finding(INFO, "being_written", place, f"{size:,} bytes so far")
         else:
             what = f"{size:,} bytes of unfinished work that its process left"
@@ -263,7 +264,7 @@ def _kept(job: Job) -> Iterator[Finding]:
     named: set[str] = set()
     mine = {f: n for f, n in job.sizes.items() if f.startswith(f"{staging.KEPT}/")}
     for file in sorted(f for f in mine if f.endswith(".json")):
-        listed = kept.find(_place(job.folder), file.rpartition("/")[2].removesuffix(".json"))
+        listed = kept.find(job.folder, file.rpartition("/")[2].removesuffix(".json"))
         parts = [] if listed is None else list(listed.tables.values())
         named |= {file, *(p.file for p in parts)}
         lost = [p.file for p in parts if mine.get(p.file) != p.bytes]
@@ -274,15 +275,3 @@ def _kept(job: Job) -> Iterator[Finding]:
             )
     for file in sorted(set(mine) - named):
         yield job.finding(WARNING, "kept_orphan", file, "kept rows that no list names", job.repair)
-
-
-def pending(job: Folder) -> bool:
-    """Whether a prune of the job is still to be finished."""
-    with contextlib.suppress(OSError, RetimeError):
-        return prune.pending(job)
-    return False
-
-
-def _place(folder: Folder):
-    assert folder.local is not None
-    return folder.local

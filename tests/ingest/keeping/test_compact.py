@@ -175,6 +175,6 @@ def test_slices_are_read_without_the_rest_of_their_file(warehouse):
     folder = store.folder(warehouse.job_folder("j"))
     for m in warehouse.manifests("j")[0]:
         (part,) = m.tables["events"]
-        rows = slices.rows(folder.open, part, ["rank"])
+        rows = slices.rows(slices.of(folder), part, ["rank"])
         assert rows["rank"].unique().to_pylist() == m.ranks
         assert len(rows) == part.rows == 1500
