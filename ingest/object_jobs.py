@@ -35,7 +35,7 @@ MANIFESTS = "_manifests"
 SOURCES = "_sources"
 
 LISTED_FROM = 32
-"""So many manifests read one by one are worth an object that holds them all."""
+"""So many manifests that no list has are worth a new one, and an eighth of those that one has."""
 
 MOST_LISTED_BYTES = 256 << 20
 _TRIES = 20
@@ -63,7 +63,8 @@ class Look(NamedTuple):
     """all that is in its folder"""
     manifests: dict[str, Manifest | BadManifest]
     """by file name, those of sources"""
-    read_singly: int
+    unlisted: int
+    """manifests that no list has"""
 
     def missing(self, of: Manifest | Generation) -> str | None:
         """The first file of a manifest that is not there in its full size."""
@@ -101,6 +102,7 @@ def _look(folder: Folder) -> Look | None:
     names = manifest_names(entries)
     names = tombstone.alive(folder, MANIFESTS, names, stone)
     known = _from_lists(folder, entries, names)
+    unlisted = len(names) - len(known)
     for name in names:
         if name not in known and (m := _held(_key(folder, name, entries))) is not None:
             known[name] = m
@@ -116,7 +118,7 @@ def _look(folder: Folder) -> Look | None:
         for part in m.parts if isinstance(m, Manifest) else ():
             if (entry := entries.get(part.file)) is not None:
                 know(folder.address(part.file), entry.bytes)
-    return Look(entries, found, len(singly))
+    return Look(entries, found, unlisted)
 
 
 HELD = 4096
@@ -206,7 +208,7 @@ def write_list(folder: Folder, seen: Look) -> None:
 
     The lists before go. It is a help and no more: where it cannot be written there is none.
     """
-    if seen.read_singly < LISTED_FROM:
+    if seen.unlisted < max(LISTED_FROM, (len(seen.manifests) - seen.unlisted) // 8):
         return
     sources = [
         Listed(name, seen.entries[f"{MANIFESTS}/{name}"].tag, m)

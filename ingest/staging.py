@@ -529,7 +529,9 @@ def standing(place: Place) -> packs.Standing:
     if (objects := _of_objects(place)) is not None:
         from . import object_jobs
 
-        return _standing_in(objects, object_jobs.look(objects))
+        seen = object_jobs.look(objects)
+        object_jobs.write_list(objects, seen)
+        return _standing_in(objects, seen)
     for _ in range(_TRIES):
         stone = tombstone.read(folder)
         found = _standing(_path(place), stone)
