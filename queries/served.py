@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 import fsspec
 
 from ..ingest import store
+from ..ingest.errors import RetimeError
 from ..ingest.store.remote_file import fetched
 
 SCHEME = "retime"
@@ -71,7 +72,7 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
         """A file of the warehouse, to read. Raises PermissionError for any other wish."""
         if mode not in ("r", "rb"):
             raise PermissionError(REFUSED)
-        return Reading(path, self._opened(path))
+        return Reading(path, self._places.get(path, ""), self._opened(path))
 
     def _opened(self, path: str) -> Source:
         place = self._places.get(path)
@@ -137,8 +138,9 @@ class Reading:
     between.
     """
 
-    def __init__(self, address: str, source: Source):
+    def __init__(self, address: str, place: str, source: Source):
         self._address = address
+        self._place = place
         self._source = source
         self._at = threading.local()
 
@@ -157,6 +159,8 @@ class Reading:
             found = self._source.read_at(n_bytes, at)
         except FileNotFoundError:  # objects are not held open
             raise FileNotFoundError(f"{self._address} {GONE}") from None
+        except RetimeError as e:
+            raise type(e)(str(e).replace(self._place, self._address)) from None
         self._at.value = at + len(found)
         return found
 

@@ -72,7 +72,7 @@ class RankText:
 
     def __init__(self, shape: Shape, ops: list[Op], rank: int):
         self.shape, self.ops, self.rank = shape, ops, rank
-        self._groups = {d: _Group(shape, d, rank) for d in DIMS}
+        self._groups = {d: Group(shape, d, rank) for d in DIMS}
         self._events = list(self._all())
         self._template = Template(b",\n".join(e.text for e in self._events) + b",\n")
         self._op = np.array([e.op for e in self._events])
@@ -235,7 +235,7 @@ class RankText:
         return split.ravel(), split.sum(2).ravel() * (TOKEN_BYTES // ELEMENT_BYTES)
 
 
-class _Group:
+class Group:
     """A process group as the rank knows it."""
 
     def __init__(self, shape: Shape, dim: str, rank: int):

@@ -27,6 +27,10 @@ SHORTEST = 0.1
 """The share of a job's collectives that are its short ones: these count fully."""
 GROWTH = 0.75
 """Ends lie apart by this power of the time taken: between chance (0.5) and a fixed share (1)."""
+PAIRS = 4_000_000
+"""Pairs of members of collectives, or cells of a dense table, that one pass holds at once."""
+FEW_OF = 2
+"""A collective of fewer than one in so many domains is summed by its pairs, not as a dense row."""
 WORK = 2_000_000_000
 """Multiplications that one least-squares pass may take; beyond it collectives are sampled."""
 
@@ -265,7 +269,8 @@ def _fit(cells: _Cells, component: np.ndarray, coarse: np.ndarray, n: int) -> _F
     tau = when / scale
     spread = _spread(cells)[inst]
     factor = np.sqrt(size / (size - 1.0))[inst]
-    stride = max(1, int(n_inst * n * n // WORK))
+    work = np.where(size * FEW_OF < n, size * size, float(n * n)).sum()
+    stride = max(1, int(work // WORK))
     sample = (inst % stride) == 0
     solution = np.zeros(2 * n)
     inverse = np.zeros((len(unknowns), len(unknowns)))
@@ -340,27 +345,42 @@ def _normal(
     n_inst = len(tau)
     blocks = ((0, (0, 0)), (1, (0, n)), (2, (n, n))) if slopes else ((0, (0, 0)),)
     matrix, right = np.zeros((2 * n, 2 * n)), np.zeros(2 * n)
-    block = max(1, min(n_inst, 8_000_000 // max(n, 1)))
-    edges = np.searchsorted(inst, np.arange(0, n_inst + block, block))
-    for lo, hi in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        if lo == hi:
-            continue
-        w, d, i = weight[lo:hi], dom[lo:hi], inst[lo:hi] - inst[lo]
-        t = tau[inst[lo] : inst[hi - 1] + 1]
-        total = np.bincount(i, w, minlength=len(t))
-        share = 1 / np.where(total > 0, total, 1.0)
-        mean = np.bincount(i, w * end[lo:hi], minlength=len(t)) * share
-        dense = np.zeros((len(t), n))
-        dense[i, d] = w
-        for power, (row, col) in blocks:
-            part = -(dense * (share * t**power)[:, None]).T @ dense
-            part[np.diag_indices(n)] += np.bincount(d, w * t[i] ** power, minlength=n)
-            matrix[row : row + n, col : col + n] += part
-        off = w * (end[lo:hi] - mean[i])
-        right[:n] += np.bincount(d, off, minlength=n)
-        right[n:] += np.bincount(d, off * t[i], minlength=n)
+    total = np.bincount(inst, weight, minlength=n_inst)
+    share = 1 / np.where(total > 0, total, 1.0)
+    mean = np.bincount(inst, weight * end, minlength=n_inst) * share
+    off = weight * (end - mean[inst])
+    right[:n] = np.bincount(dom, off, minlength=n)
+    right[n:] = np.bincount(dom, off * tau[inst], minlength=n)
+    for power, (row, col) in blocks:
+        diagonal = np.bincount(dom, weight * tau[inst] ** power, minlength=n)
+        matrix[row : row + n, col : col + n] = np.diag(diagonal)
+    size = np.bincount(inst, minlength=n_inst)
+    first = np.cumsum(size) - size
+    for k in np.unique(size[size > 0]).tolist():
+        these = np.flatnonzero(size == k)
+        block = max(1, PAIRS // (k * k if k * k < n * n else n))
+        for lo in range(0, len(these), block):
+            some = these[lo : lo + block]
+            cell = first[some][:, None] + np.arange(k)
+            w, d = weight[cell], dom[cell]
+            for power, (row, col) in blocks:
+                scaled = w * (share[some] * tau[some] ** power)[:, None]
+                matrix[row : row + n, col : col + n] -= _products(scaled, w, d, n)
     matrix[n:, :n] = matrix[:n, n:].T
     return matrix, right
+
+
+def _products(a: np.ndarray, b: np.ndarray, domain: np.ndarray, n: int) -> np.ndarray:
+    """Sum over collectives of a (x) b at their domains; arrays are [collectives, members]."""
+    m, k = domain.shape
+    if k * FEW_OF < n:
+        at = domain[:, :, None] * n + domain[:, None, :]
+        product = a[:, :, None] * b[:, None, :]
+        return np.bincount(at.ravel(), product.ravel(), minlength=n * n).reshape(n, n)
+    row = np.arange(m)[:, None]
+    left, right = np.zeros((m, n)), np.zeros((m, n))
+    left[row, domain], right[row, domain] = a, b
+    return left.T @ right
 
 
 def _respect_causality(cells: _Cells, component: np.ndarray, fit: _Fit) -> tuple[_Fit, np.ndarray]:

@@ -147,7 +147,8 @@ def _check_answer(address: str) -> None:
     try:
         socket.create_connection((host, port), ANSWER_S).close()
     except OSError as e:
-        why = f"no answer in {ANSWER_S:g} s" if isinstance(e, TimeoutError) else line_of(e)
+        late = isinstance(e, TimeoutError)
+        why = f"no answer in {ANSWER_S:g} s" if late else e.strerror or line_of(e)
         raise ClusterError(f"no Ray cluster answers at {address}: {why}") from e
     if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
         return  # its certificates are Ray's to check

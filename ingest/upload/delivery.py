@@ -7,7 +7,14 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..errors import RetimeError, UnusableInput, UsageError, WarehouseError
+from ..errors import (
+    RetimeError,
+    StoreBusy,
+    StoreRefused,
+    UnusableInput,
+    UsageError,
+    WarehouseError,
+)
 from ..run import IngestReport, ingest
 from ..staging import RankClash
 from .entry import Entry, look
@@ -15,12 +22,8 @@ from .entry import Entry, look
 DELIVERED, AGAIN, FAILED = "delivered", "again", "failed"
 
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
-_REFUSED_WORDS = (
-    "access denied", "access_denied", "accessdenied", "permission denied", "forbidden",
-    "invalidaccesskeyid", "signaturedoesnotmatch", "nosuchbucket", "no such bucket",
-    "cannot be written", "not a warehouse", "read-only file system",
-)  # fmt: skip
-"""What stores say where another try would end the same."""
+_REFUSED_WORDS = ("cannot be written; check its owner", "is not a warehouse: ", "read-only")
+"""What is said of a folder where another try would end the same."""
 
 
 class Outcome(NamedTuple):
@@ -87,7 +90,7 @@ def deliver(
         return Try(outcomes, done)
     except WarehouseError as e:
         failed = Outcome(AGAIN, str(e), refused=_refuses(e))
-    except UsageError as e:
+    except UsageError as e:  # no package for such an address
         failed = Outcome(AGAIN, str(e), refused=True)
     except Exception as e:
         # A store's library may raise anything; the traces are as good as before.
@@ -116,9 +119,6 @@ def _of_report(entry: Entry, path: str, report: IngestReport) -> Outcome:
         status = "new" if any(s.status == "new" for s in good) else "already"
         ranks = tuple(sorted({r for s in good for r in s.ranks}))
         return Outcome(DELIVERED, status=status, lost=lost, ranks=ranks)
-    for s in mine:
-        if any(p.code == "worker_died" for p in s.problems):
-            return Outcome(AGAIN, str(s.error))
     error = next((s.error for s in mine if s.error is not None), None)
     if error is None:
         said = next((p.message for place, p in report.problems if place == path), "")
@@ -137,6 +137,8 @@ def _of_error(entry: Entry, path: str, error: RetimeError) -> Outcome:
     if changed or "changed while it was read" in str(error):
         return GROWING
     text = str(error)
+    if "the process that read it ended early" in text:
+        return Outcome(AGAIN, text, refused=True)  # for want of memory, mostly: not again at once
     # An error of the disk or file server may pass; that of rights does not.
     passing = "cannot be read: " in text and not any(os.strerror(n) in text for n in _REFUSED)
     return Outcome(AGAIN if passing else FAILED, text)
@@ -144,9 +146,11 @@ def _of_error(entry: Entry, path: str, error: RetimeError) -> Outcome:
 
 def _refuses(error: WarehouseError) -> bool:
     """Whether a warehouse that says this would say it again in a minute."""
+    if isinstance(error, StoreRefused | StoreBusy):
+        return isinstance(error, StoreRefused)
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError) and cause.errno in _REFUSED:
             return True
         cause = cause.__cause__
-    return any(words in str(error).lower() for words in _REFUSED_WORDS)
+    return any(words in str(error) for words in _REFUSED_WORDS)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from ..errors import UnusableInput, UsageError
-from ..warehouse import Warehouse, check_job_id
+from ..warehouse import check_job_id
 from . import finishing, job_names, log
 from .entry import Entry, check_address
 from .finding import Found, find, wait_quiet
@@ -60,7 +60,6 @@ def upload(
     if given or finish:
         to = check_address(to or os.environ.get("RETIME_WAREHOUSE") or "")
         job = named_job(job)
-        Warehouse(to)  # raises where it cannot be one
     sender = Sending(kept, report, keep, workers, progress)
     if given:
         busy = wait_quiet(given, wait_idle_s, for_s) if wait_idle_s else set()

@@ -95,7 +95,14 @@ class Sending:
             if not todo:
                 break
             self._until_done(todo, until)
-        self.report.notes += self.spool.entries()[1]
+        entries, bad = self.spool.entries()
+        self.report.notes += bad
+        if away := [e for e in entries if self.spool.is_elsewhere(e)]:
+            hosts = ", ".join(sorted({e.host for e in away})[:5])
+            self.report.notes.append(
+                f"{len(away)} entries are of files on other machines ({hosts}), for those to "
+                "deliver; --list names them, --forget gives them up"
+            )
 
     def _take(self, id: str) -> tuple[Entry, Claim] | None:
         assert self.spool is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,9 @@ import pytest
 import retime
 from retime.analysis import connecting, query
 from retime.ingest import store
+from retime.ingest.errors import StoreBusy
 from retime.ingest.schema import TABLES
+from retime.queries import served
 
 SERVER = Path(__file__).parents[1] / "ingest" / "store" / "s3_server.py"
 KEY = "what-nobody-is-to-see"
@@ -172,3 +175,17 @@ def test_an_object_that_is_gone_or_refused_is_one_sentence(con, snapshot: Any) -
     assert "\n" not in said
     assert "is no longer there: the job has changed" in said
     assert KEY not in said
+
+
+def test_a_store_that_does_not_answer_is_one_sentence_without_its_address(
+    con, snapshot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(url: str, *_: int) -> bytes:
+        raise StoreBusy(f"{url}: cannot be read now (SlowDown), after 8 tries")
+
+    monkeypatch.setattr(served, "fetched", busy)
+    with pytest.raises(query.BadQuery) as refused:
+        query.run(con, "SELECT sum(dur_ns) FROM events")
+    address = r"retime://two/events/\w+-000\.parquet"
+    said = rf"the query cannot run: {address}: cannot be read now \(SlowDown\), after 8 tries"
+    assert re.fullmatch(said, str(refused.value))

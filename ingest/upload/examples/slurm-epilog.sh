@@ -37,7 +37,8 @@ filled() {
 # Runs a command as the job's user: traces are that user's, and are not to be read as root.
 as_user() {
     if [ "$(id -u)" -eq 0 ] && [ "$user" != root ]; then
-        runuser -u "$user" -- "$@"
+        # runuser leaves HOME as root's, and the user's credentials are in the user's own.
+        runuser -u "$user" -- env "HOME=$(getent passwd "$user" | cut -d: -f6)" "$@"
     else
         "$@"
     fi

@@ -98,6 +98,32 @@ def test_a_job_without_traces_costs_nothing(wh, conf, epilog, tmp_path):
     assert (ran.returncode, ran.stdout, _logged(tmp_path)) == (0, "", "")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run as another user")
+def test_as_root_it_reads_traces_as_the_job_s_user(conf, epilog, tmp_path):
+    import pwd
+    import tempfile
+
+    nobody = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        place.chmod(0o755)
+        told, seen = place / "retime", place / "seen"
+        told.write_text(f'#!/bin/sh\n(id -u; echo "$HOME"; echo "$@") > {seen}/said\n')
+        told.chmod(0o755)
+        for made in (seen, place / "4711"):
+            made.mkdir()
+            os.chown(made, nobody.pw_uid, -1)
+        conf = tmp_path / "upload.conf"
+        conf.write_text(
+            f"RETIME_WAREHOUSE=s3://b/w\nRETIME_TRACES={place}/%j\nRETIME_COMMAND={told}\n"
+        )
+        assert epilog(SLURM_JOB_USER="nobody").returncode == 0
+        uid, home, words = (seen / "said").read_text().splitlines()
+    assert (int(uid), home) == (nobody.pw_uid, nobody.pw_dir)
+    assert words.startswith(f"upload {place}/4711 --wait-idle 2s --keep --spool ")
+    assert words.endswith("-nobody --retry --for 30s --epilogue")
+
+
 def test_without_a_search_path_or_a_system_log_it_speaks_to_stderr(tmp_path):
     (tmp_path / SCRIPT).write_text(example("slurm"))
     bash = shutil.which("bash")

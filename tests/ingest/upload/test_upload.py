@@ -369,6 +369,37 @@ def test_many_files_are_delivered_in_pieces(trace, wh, spool, monkeypatch, rows_
     assert rows_of(wh, "j") == (8 * EVENTS, list(range(8)))
 
 
+def test_a_file_on_another_machine_s_disk_is_for_that_one(trace, wh, spool, store, monkeypatch):
+    store.goes_down()
+    monkeypatch.setattr("retime.ingest.upload.sending.here", lambda: "node1")
+    path = trace(0)
+    upload([path], to=str(wh), job="j", spool=spool, for_s=0)
+    store.is_back()
+    path.rename(path.with_name("hidden"))
+    report = upload(spool=spool, retry=True)
+    assert report.sent == []
+    assert "1 entries are of files on other machines (node1)" in report.notes[0]
+    path.with_name("hidden").rename(path)  # a shared disk: any machine may
+    assert states(upload(spool=spool, retry=True)) == {"rank0.json": "new"}
+
+
+def test_a_reader_that_died_is_not_tried_again_at_once(trace, wh, spool, monkeypatch):
+    from retime.ingest import run as ingesting
+    from retime.ingest.workers import WorkerDied
+
+    tries = []
+
+    def dies(*_):
+        tries.append(1)
+        raise WorkerDied("it was killed, perhaps because memory ran out")
+
+    with monkeypatch.context() as m:
+        m.setattr(ingesting, "stage_source", dies)
+        report = upload([trace(0)], to=str(wh), job="j", spool=spool, for_s=60)
+    assert (len(tries), states(report)) == (1, {"rank0.json": "waiting"})
+    assert states(upload(spool=spool, retry=True)) == {"rank0.json": "new"}
+
+
 def test_a_damaged_entry_is_said_and_the_others_go(trace, wh, spool, store):
     store.goes_down()
     upload([trace(0)], to=str(wh), job="j", spool=spool, for_s=0)
