@@ -84,7 +84,7 @@ def prune(
     out = []
     for row in rows:
         folder = store.folder(row["job"])
-        removed = events.stored_bytes(folder) if raw_events else row["stored_bytes"] or 0
+        removed = events.stored_bytes(folder) if raw_events else sum(folder.sizes().values())
         pinned = _pinned(row["tags"], keep_tags)
         status = f"kept: {pinned}" if pinned else ""
         if pinned and named is None:
