@@ -61,21 +61,28 @@ def upload(
         to = check_address(to or os.environ.get("RETIME_WAREHOUSE") or "")
         job = named_job(job)
     sender = Sending(kept, report, keep, workers, progress)
-    if given:
-        busy = wait_quiet(given, wait_idle_s, for_s) if wait_idle_s else set()
-        found = find(given, busy)
-        if not found.found and not found.lost and only is None:
-            raise UnusableInput(f"no trace among {len(found.others)} files", path=given[0])
-        report.others = len(found.others)
-        report.lost += sum(p.count for _, p in found.lost)
-        report.notes += [
-            f"{place}: {p.message.removeprefix(f'{place}: ')}" for place, p in found.lost
-        ]
-        sender.send(
-            [f for f in found.found if only is None or only(f)], to or "", job or "", busy, until
-        )
-    if (retry or not given) and kept is not None:
-        sender.send_left(retry, to, until)
+    try:
+        if given:
+            busy = wait_quiet(given, wait_idle_s, for_s) if wait_idle_s else set()
+            found = find(given, busy)
+            if not found.found and not found.lost and only is None:
+                raise UnusableInput(f"no trace among {len(found.others)} files", path=given[0])
+            report.others = len(found.others)
+            report.lost += sum(p.count for _, p in found.lost)
+            report.notes += [
+                f"{place}: {p.message.removeprefix(f'{place}: ')}" for place, p in found.lost
+            ]
+            sender.send(
+                [f for f in found.found if only is None or only(f)],
+                to or "",
+                job or "",
+                busy,
+                until,
+            )
+        if (retry or not given) and kept is not None:
+            sender.send_left(retry, to, until)
+    finally:
+        sender.close()
     for at in sorted(sender.jobs | ({(to or "", job or "")} if finish else set())):
         if finish is not False and finishing.finish(*at, force=bool(finish), notes=report.notes):
             report.finished.append(at)

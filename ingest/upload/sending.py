@@ -43,6 +43,12 @@ class Sending:
         """Those into which something was delivered."""
         self.written: set[str] = set()
         """Ids that the spool holds."""
+        self._claims: list[Claim] = []
+
+    def close(self) -> None:
+        """Gives back what is still claimed, as after an error."""
+        for claim in self._claims:
+            claim.release(False)
 
     def send(self, found: list[Found], to: str, job: str, busy: set[str], until: float) -> None:
         """Writes these down and delivers them; those still written to are left for later."""
@@ -87,8 +93,14 @@ class Sending:
                 if taken is None:
                     continue
                 entry, claim = taken
-                if not entry.to:
+                if not entry.to:  # whoever wrote it was not told where to
                     address = to or os.environ.get("RETIME_WAREHOUSE") or ""
+                    if not address:
+                        claim.release(False)
+                        said = listed(entry, self.spool.path_of(entry))
+                        said.error = "where to? --to URL, or RETIME_WAREHOUSE in the environment"
+                        self.report.sent.append(said)
+                        continue
                     entry = msgspec.structs.replace(entry, to=check_address(address))
                 self.written.add(entry.id)
                 todo.append((entry, claim))
@@ -107,10 +119,13 @@ class Sending:
     def _take(self, id: str) -> tuple[Entry, Claim] | None:
         assert self.spool is not None
         try:
-            return self.spool.take(id)
+            taken = self.spool.take(id)
         except OSError as e:
             self._note(e, "what waits there stays")
             return None
+        if taken is not None:
+            self._claims = [c for c in self._claims if c.fd >= 0] + [taken[1]]
+        return taken
 
     def _write_down(self, entry: Entry) -> Entry:
         """The entry, in the spool by now where it is one of `written`."""

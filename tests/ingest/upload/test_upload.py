@@ -449,6 +449,44 @@ def test_a_warehouse_that_is_not_there_is_not_made(trace, wh, spool, store):
     assert upload(spool=spool, retry=True).exit_code == 0
 
 
+def test_an_interrupted_call_holds_nothing_afterwards(trace, wh, spool, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as m:
+        m.setattr(delivery, "ingest", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            upload([trace(0)], to=str(wh), job="j", spool=spool)
+    assert states(upload(spool=spool)) == {"rank0.json": "new"}
+
+
+def test_what_has_no_address_waits_for_one(trace, wh, spool, monkeypatch):
+    upload([trace(0)], to=str(wh / "none"), job="j", spool=spool, for_s=0)
+    [entry] = (spool / "entries").iterdir()
+    entry.write_text(entry.read_text().replace(str(wh / "none"), ""))
+    report = upload(spool=spool, retry=True)
+    assert (report.exit_code, "where to?" in report.left[0].error) == (1, True)
+    assert states(upload(spool=spool, retry=True, to=str(wh))) == {"rank0.json": "new"}
+
+
+def test_a_hostile_name_acts_nowhere(trace, wh, spool, cli, tmp_path):
+    path = trace(0)
+    bad = path.rename(path.with_name("rank0 \x1b[2J\n$(touch x)'; --;<b>\u202e.json"))
+    wh.rmdir()
+    where = ("--to", wh, "--job", "j", "--spool", spool)
+    for command in (["upload", bad, *where], ["upload", "--list", "--spool", spool]):
+        _, out, err = cli(*command)
+        assert "\x1b" not in out + err
+        assert "\u202e" not in out + err
+        assert all("rank0" in line for line in out.splitlines() if "$(touch x)" in line)
+    log = (spool / "upload.log").read_text()
+    assert "\x1b" not in log
+    assert all(line.split()[1] in ("info", "warning", "error") for line in log.splitlines())
+    wh.mkdir()
+    assert cli("upload", "--retry", "--spool", spool)[0] == 0
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_command_line(trace, wh, spool, cli):
     path = trace(0)
     wh.rmdir()
