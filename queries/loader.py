@@ -57,7 +57,7 @@ def connect(
     # In Jupyter without ipywidgets there is no bar, and DuckDB refuses to be told so.
     if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
         con.execute("SET enable_progress_bar = false")
-    # Joins over several columns are guessed to have few rows, and with few DuckDB compares each with
+    # Joins over several columns are guessed to have few rows, and then DuckDB compares each row with
     # each: that grows with the square of a job.
     con.execute("SET asof_loop_join_threshold = 0")
     con.execute("SET nested_loop_join_threshold = 0")
