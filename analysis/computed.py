@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from ..ingest.schema import PROBLEMS, TABLES, Problem, Table, problem_rows
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+    from ..ingest.store import Place
     from ..ingest.warehouse import Snapshot
 
 TABLES_COMPUTED = tuple(t.name for t in TABLES.values() if t.computed)
@@ -23,7 +23,7 @@ NOT_REPLAYED = "not_replayed"
 """Code of the row of `problems` that says why a job has no computed rows."""
 
 
-def attach(con: DuckDBPyConnection, jobs: Sequence[tuple[Snapshot, Path]]) -> None:
+def attach(con: DuckDBPyConnection, jobs: Sequence[tuple[Snapshot, Place]]) -> None:
     """Gives the computed tables of a connection their rows, from each job's snapshot and folder.
 
     Nothing is read or computed before a query scans one of them. In a connection over one job the
@@ -52,7 +52,7 @@ class Made(NamedTuple):
     """It is kept now; False where the job cannot be written."""
 
 
-def keep(snapshot: Snapshot, folder: Path) -> Made:
+def keep(snapshot: Snapshot, folder: Place) -> Made:
     """Computes the tables of a job that only a replay gives and keeps them, unless they are."""
     key = kept.key(folder, snapshot.generation)
     listed = kept.find(folder, key)
@@ -102,7 +102,7 @@ Rows = Iterator[tuple[str, pa.Table]]
 class _Only:
     """The computed rows of one job: read or computed once a connection, whichever thread asks."""
 
-    def __init__(self, snapshot: Snapshot, folder: Path):
+    def __init__(self, snapshot: Snapshot, folder: Place):
         self._snapshot = snapshot
         self._folder = folder
         self._lock = threading.Lock()
@@ -129,6 +129,7 @@ class _Only:
         kept.keep(self._folder, key, self._rows if not self._reason else {}, self._reason)
 
     def reasons(self, _: str) -> Rows:
+        yield from _told(self._snapshot)
         reason = self._reason
         if reason is None:
             reason = _kept_reason(self._snapshot, self._folder)
@@ -139,7 +140,7 @@ class _Only:
 class _Several:
     """The rows that are kept in each of several jobs, read anew for each scan."""
 
-    def __init__(self, jobs: Sequence[tuple[Snapshot, Path]]):
+    def __init__(self, jobs: Sequence[tuple[Snapshot, Place]]):
         self._jobs = jobs
 
     def rows(self, table: str) -> Rows:
@@ -151,6 +152,7 @@ class _Several:
 
     def reasons(self, _: str) -> Rows:
         for snapshot, folder in self._jobs:
+            yield from _told(snapshot)
             if reason := _kept_reason(snapshot, folder):
                 yield snapshot.job, _problem(reason)
 
@@ -165,9 +167,16 @@ def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str]:
         return {}, computed.why_none(e)
 
 
-def _kept_reason(snapshot: Snapshot, folder: Path) -> str:
+def _kept_reason(snapshot: Snapshot, folder: Place) -> str:
     listed = kept.find(folder, kept.key(folder, snapshot.generation))
     return "" if listed is None else listed.reason
+
+
+def _told(snapshot: Snapshot) -> Rows:
+    """What of the job could not be used, or is no longer there."""
+    if snapshot.problems:
+        rows = problem_rows([(None, p) for p in snapshot.problems])
+        yield snapshot.job, pa.Table.from_batches([rows])
 
 
 def _problem(reason: str) -> pa.Table:

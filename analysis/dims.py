@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ..ingest import settings, staging
+from ..ingest import settings, staging, store
 from ..ingest.dims import DIMS, form
 from ..ingest.errors import UsageError, WarehouseError
 from .query import frame
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from duckdb import DuckDBPyConnection
+
+    from ..ingest.store import Place
 
 NAMES = (*DIMS, "world", "unknown")
 """Dimensions that a communicator may be given."""
@@ -51,7 +51,7 @@ def table(con: DuckDBPyConnection) -> pl.DataFrame:
 
 
 def say(
-    job_folder: Path,
+    job_folder: Place,
     world: int | None,
     rules: Mapping[str, str] | None = None,
     degrees: Mapping[str, int] | None = None,
@@ -73,7 +73,7 @@ def say(
     if degrees and world is not None and product != world:
         text = " x ".join(f"{d} {n}" for d, n in degrees.items())
         raise UsageError(f"degrees {text} make {product} ranks, but the job has {world}")
-    with staging.writing(job_folder.parent), staging.locked(job_folder):
+    with staging.writing(store.folder(job_folder).parent), staging.locked(job_folder):
         try:
             old = settings.read(job_folder)
         except WarehouseError:

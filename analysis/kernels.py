@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ingest import kernel_rules, settings, staging
+from ..ingest import kernel_rules, settings, staging, store
 from ..ingest.errors import UsageError, WarehouseError
 from ..ingest.settings import KernelRule
+from ..ingest.store import Place
 from .query import frame
 
 if TYPE_CHECKING:
@@ -39,17 +40,17 @@ def facts(con: DuckDBPyConnection, rules: Sequence[KernelRule]) -> dict[str, Any
     }
 
 
-def say(job_folder: Path, rules: Sequence[KernelRule] = (), clear: bool = False) -> None:
+def say(job_folder: Place, rules: Sequence[KernelRule] = (), clear: bool = False) -> None:
     """Keeps rules for a job's kernels, before those kept so far; `clear` forgets these first.
 
     Raises as `with_rules` does, and WarehouseError where they cannot be written.
     """
-    with staging.writing(job_folder.parent), staging.locked(job_folder):
+    with staging.writing(store.folder(job_folder).parent), staging.locked(job_folder):
         settings.write(job_folder, with_rules(job_folder, rules, clear))
 
 
 def with_rules(
-    job_folder: Path, rules: Sequence[KernelRule], clear: bool = False
+    job_folder: Place, rules: Sequence[KernelRule], clear: bool = False
 ) -> settings.Settings:
     """The job's settings as `say` would keep them; nothing is written.
 

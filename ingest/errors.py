@@ -51,6 +51,10 @@ class WarehouseError(RetimeError):
     exit_code = 3
 
 
+class NoSources(WarehouseError):
+    """A job of which nothing can be read: it is not there, or its first source is not in yet."""
+
+
 class StoreBusy(WarehouseError):
     """An object store that throttles, fails or cannot be reached, after several tries.
 

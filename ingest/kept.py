@@ -20,10 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .. import __version__
-from . import parquet_in, regular, settings, staging
+from . import parquet_in, regular, settings, staging, store
 from .errors import WarehouseError
 from .manifest import LAYOUT, Generation, Part
 from .schema import TABLES
+from .store import Folder, Place
 
 if TYPE_CHECKING:
     from .schema import Table
@@ -33,6 +34,9 @@ REVISION = 1
 
 MOST_BYTES = 1 << 20
 """A larger list is not read: it is an input like any other."""
+
+MOST_FETCHED_BYTES = 2 << 30
+"""A larger file of an object store is not fetched: its rows are computed again."""
 
 
 class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,19 +50,18 @@ class Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layout: int = LAYOUT
 
 
-def key(job_folder: Path, generation: Generation) -> str:
+def key(job_folder: Place, generation: Generation) -> str:
     """Names what is computed from a job's derived generation under its settings, by this code."""
     said = settings.digest(settings.usable(job_folder).said)
     text = f"{generation.id}\n{said}\n{REVISION}\n{__version__}"
     return f"{generation.id}.{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
-def find(job_folder: Path, key: str) -> Kept | None:
+def find(place: Place, key: str) -> Kept | None:
     """What is kept under a key; None where nothing is, or it cannot be read."""
     try:
-        with regular.opened(_list(job_folder, key)) as f:
-            text = f.read(MOST_BYTES + 1)
-        found = msgspec.json.decode(text, type=Kept) if len(text) <= MOST_BYTES else None
+        text = store.folder(place).read(_list(key), MOST_BYTES)
+        found = msgspec.json.decode(text, type=Kept)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if found is None or found.key != key or found.layout != LAYOUT:
@@ -71,19 +74,23 @@ def find(job_folder: Path, key: str) -> Kept | None:
     return found if sound else None
 
 
-def rows(job_folder: Path, kept: Kept, table: str) -> pa.Table | None:
+def rows(place: Place, kept: Kept, table: str) -> pa.Table | None:
     """The kept rows of a table; None where its file is missing or not as it was written."""
     part = kept.tables.get(table)
     if part is None:
         return TABLES[table].schema.empty_table() if kept.reason else None
-    path = job_folder / part.file
+    folder = store.folder(place)
     try:
-        with regular.opened(path) as f:
-            if os.fstat(f.fileno()).st_size != part.bytes:
+        with contextlib.ExitStack() as opened:
+            if folder.local is None:
+                data = _fetched(folder, part)
+                file = (
+                    None if data is None else parquet_in.Parquet(pa.BufferReader(data), len(data))
+                )
+            else:
+                file = _opened(folder.local / part.file, part, opened)
+            if file is None:
                 return None
-            if hashlib.file_digest(f, "sha256").hexdigest() != part.sha256:
-                return None
-        with parquet_in.opened(path) as file:
             schema = TABLES[table].schema
             found = file.table(schema.names).cast(schema)
             if found.num_rows != part.rows:
@@ -93,6 +100,23 @@ def rows(job_folder: Path, kept: Kept, table: str) -> pa.Table | None:
         return None
 
 
+def _opened(path: Path, part: Part, opened: contextlib.ExitStack) -> parquet_in.Parquet | None:
+    with regular.opened(path) as f:
+        if os.fstat(f.fileno()).st_size != part.bytes:
+            return None
+        if hashlib.file_digest(f, "sha256").hexdigest() != part.sha256:
+            return None
+    return opened.enter_context(parquet_in.opened(path))
+
+
+def _fetched(folder: Folder, part: Part) -> bytes | None:
+    if part.bytes > MOST_FETCHED_BYTES:
+        return None
+    data = folder.read(part.file, part.bytes)
+    sound = len(data) == part.bytes and hashlib.sha256(data).hexdigest() == part.sha256
+    return data if sound else None
+
+
 def _one_a_rank(found: pa.Table) -> pa.Table:
     """The first row of each rank: a list that is not ours might hold a rank several times."""
     ranks = found["rank"].to_numpy()
@@ -100,31 +124,53 @@ def _one_a_rank(found: pa.Table) -> pa.Table:
     return found if len(first) == len(ranks) else found.take(pa.array(np.sort(first)))
 
 
-def keep(job_folder: Path, key: str, tables: Mapping[str, pa.Table], reason: str = "") -> bool:
+def keep(place: Place, key: str, tables: Mapping[str, pa.Table], reason: str = "") -> bool:
     """Keeps computed rows, or why there are none, in the place of what was kept before.
 
     Gives False, and leaves nothing behind, where the job cannot be written or is no longer there.
     """
+    folder = store.folder(place)
     try:
-        if not (job_folder / staging.MANIFESTS).is_dir():
+        if folder.local is not None and not (folder.local / staging.MANIFESTS).is_dir():
             return False
-        with staging.staging(job_folder) as staged, staging.writing(job_folder.parent):
+        with staging.staging(folder) as staged, staging.writing(folder.parent):
             parts = {t: _written(staged, key, TABLES[t], rows) for t, rows in tables.items()}
             listed = Kept(key, parts, reason, __version__, time.time_ns())
-            unfinished = staged / "kept.json"
-            with open(unfinished, "wb") as f:
-                f.write(msgspec.json.format(msgspec.json.encode(listed), indent=1) + b"\n")
-                f.flush()
-                os.fsync(f.fileno())
-            with staging.locked(job_folder):
-                (job_folder / staging.KEPT).mkdir(exist_ok=True)
-                _forget(job_folder, key.split(".")[0])
-                for part in parts.values():
-                    os.replace(staged / Path(part.file).name, job_folder / part.file)
-                os.replace(unfinished, _list(job_folder, key))
+            text = msgspec.json.format(msgspec.json.encode(listed), indent=1) + b"\n"
+            if folder.local is None:
+                _put(folder, staged, parts, key, text)
+            else:
+                _move_in(folder.local, staged, parts, key, text)
         return True
     except (WarehouseError, OSError):
         return False
+
+
+def _move_in(
+    job_folder: Path, staged: Path, parts: Mapping[str, Part], key: str, text: bytes
+) -> None:
+    unfinished = staged / "kept.json"
+    with open(unfinished, "wb") as f:
+        f.write(text)
+        f.flush()
+        os.fsync(f.fileno())
+    with staging.locked(job_folder):
+        (job_folder / staging.KEPT).mkdir(exist_ok=True)
+        _forget(job_folder, key.split(".")[0])
+        for part in parts.values():
+            os.replace(staged / Path(part.file).name, job_folder / part.file)
+        os.replace(unfinished, job_folder / _list(key))
+
+
+def _put(folder: Folder, staged: Path, parts: Mapping[str, Part], key: str, text: bytes) -> None:
+    """Into an object store. Of two at once the digests in the list tell whose parts are there."""
+    old = [f"{staging.KEPT}/{n}" for n in folder.names(staging.KEPT)]
+    own = {_list(key), *(p.file for p in parts.values())}
+    generation = f"{staging.KEPT}/{key.split('.')[0]}."
+    for part in parts.values():
+        folder.put(part.file, staged / Path(part.file).name)
+    folder.put(_list(key), text)
+    folder.remove([n for n in old if n.startswith(generation) and n not in own])
 
 
 def _forget(job_folder: Path, generation: str) -> None:
@@ -148,5 +194,5 @@ def _file(key: str, table: str) -> str:
     return f"{staging.KEPT}/{key}-{table}.parquet"
 
 
-def _list(job_folder: Path, key: str) -> Path:
-    return job_folder / staging.KEPT / f"{key}.json"
+def _list(key: str) -> str:
+    return f"{staging.KEPT}/{key}.json"

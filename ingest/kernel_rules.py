@@ -17,6 +17,7 @@ from . import kernels
 from .errors import UsageError
 from .kernel_names import MOST_OF_A_NAME
 from .settings import MOST_RULES, KernelRule, check_text
+from .store import reading
 
 MOST_OF_A_PATTERN = 1000
 MOST_BYTES = 1 << 20
@@ -145,7 +146,7 @@ def _categories(paths: tuple[str, ...], rules: tuple[KernelRule, ...]) -> dict[s
     if not paths:
         return {}
     stored = (
-        pl.scan_parquet(list(paths), hive_partitioning=False, glob=False)
+        reading.scan(paths)
         .filter(pl.col("kind").cast(pl.String) == "kernel")
         .select(pl.col("name", "category").cast(pl.String))
         .filter(pl.col("name").is_not_null())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -15,9 +14,10 @@ from . import staging
 from .manifest import REMARKS, Manifest, Remark
 from .schema import Problem, problem_rows
 from .stage import source_id
+from .store import Place
 
 
-def remember(folder: Path, odd: Iterable[tuple[str, Problem]]) -> bool:
+def remember(folder: Place, odd: Iterable[tuple[str, Problem]]) -> bool:
     """Keeps (place, problem) pairs in a job's folder, as a manifest without files.
 
     Those it knows already, and those of places that are sources by now, are left out; gives

@@ -15,10 +15,19 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from . import detect, one_job, settings, staging
+from . import detect, one_job, settings, staging, store
 from .bundles import bundled
 from .derive import derive
-from .errors import Damaged, RankUnknown, RetimeError, UnusableInput, UsageError, WarehouseError
+from .errors import (
+    Damaged,
+    RankUnknown,
+    RetimeError,
+    StoreBusy,
+    StoreRefused,
+    UnusableInput,
+    UsageError,
+    WarehouseError,
+)
 from .manifest import Manifest, source_manifest_name
 from .on_ray import check_address
 from .on_ray.staged import stage as stage_on_ray
@@ -26,6 +35,7 @@ from .remarks import remember
 from .schema import MAX_RANK, Problem
 from .sources import Source, find_sources, sound
 from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
+from .store import Place, reading
 from .warehouse import Warehouse, check_job_id, job_id_from
 from .workers import WorkerDied
 from .workers import run as run_workers
@@ -163,7 +173,9 @@ def ingest(
             reports[candidate.place] = _already_report(candidate, standing)
     todo, refused = _without_clashes(folder, todo, present)
     reports |= refused
-    warehouse.remove_orphans(job)
+    if warehouse.root.local is not None:
+        # In an object store that takes a listing of the whole job: publishing does it.
+        warehouse.remove_orphans(job)
     if todo:
         known: dict[str, Manifest | None] = {e.file: None for e in bad}
         known |= {source_manifest_name(m.id): m for m in present}
@@ -182,7 +194,7 @@ def ingest(
         ],
     )
     if step_annotation is not None:
-        with staging.writing(folder.parent), staging.locked(folder):
+        with staging.writing(warehouse.root), staging.locked(folder):
             said = settings.replaced(settings.read(folder), step_annotation=step_annotation)
             settings.write(folder, said)
     manifests, _ = warehouse.manifests(job) if derive_now else ([], [])
@@ -203,10 +215,11 @@ def _doubts(warehouse: Warehouse, job: str, manifests: list[Manifest]) -> list[P
     standing = warehouse.generation(job, manifests) if manifests else None
     parts = standing.tables.get("problems", []) if standing is not None else []
     found = []
+    folder = store.folder(warehouse.job_folder(job))
     for part in parts:
-        with staging.writing(warehouse.path):
+        with staging.writing(warehouse.root):
             rows = pq.read_table(
-                warehouse.job_folder(job) / part.file, columns=["code", "message", "count"],
+                reading.source(folder.address(part.file)), columns=["code", "message", "count"],
                 filters=[("code", "in", one_job.CODES)],
             ).to_pylist()  # fmt: skip
         found += [Problem(r["code"], r["message"], count=r["count"]) for r in rows]
@@ -304,7 +317,7 @@ def _already(
 
 
 def _without_clashes(
-    folder: Path, todo: list[_Candidate], present: list[Manifest]
+    folder: Place, todo: list[_Candidate], present: list[Manifest]
 ) -> tuple[list[_Candidate], dict[int, SourceReport]]:
     """The sources to read, and those refused for another one's rank, as far as told by now.
 
@@ -334,7 +347,7 @@ def _without_clashes(
 
 
 def _ingest_all(
-    folder: Path,
+    folder: Place,
     todo: list[_Candidate],
     known: dict[str, Manifest | None],
     rank: int | None,
@@ -378,7 +391,8 @@ def _ingest_all(
                 commit_ready()
         except WarehouseError as e:
             n = sum(r.status == "new" for r in reports.values())
-            raise WarehouseError(f"{e} ({n} of {len(todo)} new sources are in)") from e
+            kind = type(e) if isinstance(e, StoreBusy | StoreRefused) else WarehouseError
+            raise kind(f"{e} ({n} of {len(todo)} new sources are in)") from e
     return reports
 
 
@@ -434,7 +448,7 @@ def _staged(
 
 
 def _commit(
-    folder: Path,
+    folder: Place,
     staged: Path,
     source: Source,
     result: Staged,

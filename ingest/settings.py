@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from . import regular
-from .errors import UsageError, WarehouseError
+from . import store
+from .errors import StoreBusy, StoreRefused, UsageError, WarehouseError
 from .schema import Problem
+from .store import Folder, Place, TooLarge
 
 FILE = "_settings.json"
 """Name in the job's folder; hive readers skip what begins with an underscore."""
@@ -51,30 +51,30 @@ class Settings(msgspec.Struct, frozen=True):
     """Pattern of the annotations that are the steps, whatever else looks like steps."""
 
 
-def read(job_folder: Path) -> Settings:
+def read(job_folder: Place) -> Settings:
     """The job's settings as they stand, empty where nobody set any: to be changed and written.
 
     What is wrong in single rules `usable` tells. Raises WarehouseError for a damaged file.
     """
-    path = job_folder / FILE
-    text = _text(path)
-    return Settings() if text is None else _decoded(path, text)
+    folder = store.folder(job_folder)
+    text = _text(folder)
+    return Settings() if text is None else _decoded(folder.address(FILE), text)
 
 
-def _text(path: Path) -> bytes | None:
+def _text(folder: Folder) -> bytes | None:
+    path = folder.address(FILE)
     try:
-        with regular.opened(path) as f:
-            text = f.read(MOST_BYTES + 1)
+        return folder.read(FILE, MOST_BYTES)
     except FileNotFoundError:
         return None
+    except TooLarge as e:
+        told = f"{path}: larger than {MOST_BYTES} bytes; remove it and set anew"
+        raise WarehouseError(told) from e
     except OSError as e:
         raise WarehouseError(f"{path}: cannot be read: {e.strerror or e}") from e
-    return text
 
 
-def _decoded(path: Path, text: bytes) -> Settings:
-    if len(text) > MOST_BYTES:
-        raise WarehouseError(f"{path}: larger than {MOST_BYTES} bytes; remove it and set anew")
+def _decoded(path: str, text: bytes) -> Settings:
     try:
         return msgspec.json.decode(text, type=Settings)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as e:
@@ -92,26 +92,19 @@ def check_text(text: str, place: str) -> None:
         raise UsageError(f"{place}: {text[:80]!r} is not UTF-8") from None
 
 
-def write(job_folder: Path, settings: Settings) -> None:
+def write(job_folder: Place, settings: Settings) -> None:
     """Replaces the job's settings, whole or not at all.
 
     Raises WarehouseError where it cannot, UsageError for text that is not UTF-8.
     """
     for text in _texts(settings):
         check_text(text, "what a job is told")
-    path = job_folder / FILE
+    folder = store.folder(job_folder)
+    path = folder.address(FILE)
     try:
-        handle, name = tempfile.mkstemp(dir=job_folder, prefix=f"{FILE}.")
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(msgspec.json.format(msgspec.json.encode(settings), indent=1))
-                f.flush()
-                os.fsync(f.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        if folder.local is not None and not folder.local.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        folder.put(FILE, msgspec.json.format(msgspec.json.encode(settings), indent=1))
     except OSError as e:
         raise WarehouseError(f"{path}: cannot be written: {e.strerror or e}") from e
 
@@ -145,22 +138,24 @@ class Usable(NamedTuple):
     """A text that changes with what derived tables follow, and with what is wrong."""
 
 
-def usable(job_folder: Path) -> Usable:
+def usable(job_folder: Place) -> Usable:
     """The settings without what is wrong in them; none where they are damaged.
 
     Left out are rules that are none, those after `MOST_RULES` of a kind, and degrees of which any
     is below 1.
     """
-    path = job_folder / FILE
+    folder = store.folder(job_folder)
     try:
-        text = _text(path)
+        text = _text(folder)
+    except (StoreBusy, StoreRefused):
+        raise  # what was said is there, and cannot be seen
     except WarehouseError as e:
         return _damaged(e, str(e).encode())
-    return Usable(Settings(), (), "") if text is None else _usable(path, text)
+    return Usable(Settings(), (), "") if text is None else _usable(folder.address(FILE), text)
 
 
 @lru_cache(maxsize=16)
-def _usable(path: Path, text: bytes) -> Usable:
+def _usable(path: str, text: bytes) -> Usable:
     try:
         said = _decoded(path, text)
     except WarehouseError as e:

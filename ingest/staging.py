@@ -10,30 +10,43 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
-from . import settings
+from . import settings, store
 from .detect import clash_group
 from .errors import UsageError, WarehouseError
+from .keeping import packs, tombstone
 from .manifest import (
+    PACKED,
     BadManifest,
     Generation,
     Manifest,
     generation_id,
     generation_manifest_name,
+    is_pack,
+    manifest_name,
     read_generation,
     read_manifest,
     source_manifest_name,
     write_manifest,
 )
+from .store import Folder, Place
+
+if TYPE_CHECKING:
+    from .object_jobs import Look
+
+T = TypeVar("T")
 
 MANIFESTS = "_manifests"
 INCOMING = "_incoming"
 KEPT = "_kept"
+SCRATCH = "retime-scratch-"
 COMMIT_LOCK = "lock"
 DERIVE_LOCK = "derive.lock"
 ABANDONED_S = 24 * 3600.0
@@ -45,6 +58,8 @@ SUPERSEDED_S = 24 * 3600.0
 GENERATIONS_KEPT = 8
 """No more than these stay, the newest of them: a source a call must not fill the disk."""
 
+_TRIES = 20
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EBADF)
@@ -54,8 +69,20 @@ class RankClash(UsageError):
     """A rank of the job would get a second trace with other content."""
 
 
+def _of_objects(place: Place) -> Folder | None:
+    """The folder, where it lies in an object store; None where it is on a disk."""
+    found = None if isinstance(place, Path) else store.folder(place)
+    return found if found is not None and found.local is None else None
+
+
+def _path(place: Place) -> Path:
+    found = place if isinstance(place, Path) else store.folder(place).local
+    assert found is not None
+    return found
+
+
 @contextlib.contextmanager
-def writing(place: Path) -> Iterator[None]:
+def writing(place: Place) -> Iterator[None]:
     """Turns OSErrors inside into a WarehouseError that says what to do about `place`."""
     try:
         yield
@@ -74,8 +101,22 @@ def writing(place: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def staging(job_folder: Path) -> Iterator[Path]:
-    """A folder for unfinished work, removed at the end; folders left empty go with it."""
+def staging(place: Place) -> Iterator[Path]:
+    """A local folder for unfinished work, removed at the end; folders left empty go with it.
+
+    It lies in the job's folder; for a job in an object store among the temporary files, where
+    what dead processes left of the kind is removed too.
+    """
+    if _of_objects(place) is not None:
+        with writing(tempfile.gettempdir()):
+            _remove_scratch()
+            scratch = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{owner()}."))
+        try:
+            yield scratch
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        return
+    job_folder = _path(place)
     folder = job_folder / INCOMING / f"{owner()}.{uuid.uuid4().hex[:8]}"
     new = [p for p in (folder, *folder.parents) if not p.exists()]
     try:
@@ -90,6 +131,16 @@ def staging(job_folder: Path) -> Iterator[Path]:
                 break
             with contextlib.suppress(OSError):
                 parent.rmdir()
+
+
+def _remove_scratch() -> None:
+    """Removes what this user's processes that are gone left among the temporary files."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH}*"):
+        with contextlib.suppress(OSError):
+            if path.is_symlink() or path.stat().st_uid != os.getuid():
+                continue
+            if not alive(path.name.removeprefix(SCRATCH), path):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _make(folder: Path) -> None:
@@ -123,13 +174,24 @@ def remove_if_unused(job_folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def locked(job_folder: Path, name: str = COMMIT_LOCK) -> Iterator[bool]:
+def locked(place: Place, name: str = COMMIT_LOCK) -> Iterator[bool]:
     """Holds one of the job's locks; gives False where the file system has no locks.
 
     The lock goes with the process, however that ends. Without locks two processes that bring
     different traces of one rank in the same instant may both be taken, and `readable_manifests`
-    leaves the later one out; nothing else depends on it.
+    leaves the later one out; nothing else depends on it. In an object store the lock of short
+    changes is a claim, and there is no other.
     """
+    if (objects := _of_objects(place)) is not None:
+        if name != COMMIT_LOCK:
+            yield False
+            return
+        from .store.claims import claimed
+
+        with claimed(objects, [name]):
+            yield True
+        return
+    job_folder = _path(place)
     fd, held = _take_lock(job_folder / INCOMING / name)
     try:
         yield held
@@ -160,7 +222,7 @@ def _take_lock(path: Path) -> tuple[int, bool]:
 
 
 def commit(
-    job_folder: Path,
+    place: Place,
     staged: Path,
     moves: list[tuple[str, str]],
     manifest: Manifest,
@@ -174,31 +236,55 @@ def commit(
     RankClash where another source has one of its ranks, WarehouseError where the disk refuses;
     the job then is as it was before.
     """
+
+    def check(present: list[Manifest]) -> None:
+        check_clash(place, manifest.name, manifest.format, manifest.ranks, present)
+
+    if (objects := _of_objects(place)) is not None:
+        from . import object_commits
+
+        with writing(objects.parent):
+            return object_commits.commit(objects, staged, moves, manifest, known, check)
+    job_folder = _path(place)
     with writing(job_folder.parent), locked(job_folder):
+        _remove_dead(job_folder)
         for name in _manifest_names(job_folder):
             if name not in known:
                 try:
                     known[name] = read_manifest(job_folder / MANIFESTS / name)
                 except BadManifest:
                     known[name] = None
-        present = [m for m in known.values() if m is not None]
+        present = [s for m in known.values() if m is not None for s in packs.sources(m)]
         if any(m.id == manifest.id for m in present):
             return False
-        check_clash(job_folder, manifest.name, manifest.format, manifest.ranks, present)
-        name = source_manifest_name(manifest.id)
+        check(present)
+        name = manifest_name(manifest)
         _move_in(job_folder, staged, moves, manifest, name)
         known[name] = manifest
     return True
 
 
+def _remove_dead(job_folder: Path) -> None:
+    from .keeping import prune  # it locks as this does, and imports it
+
+    prune.remove_dead(store.folder(job_folder))
+
+
 def publish(
-    job_folder: Path, staged: Path, moves: list[tuple[str, str]], generation: Generation
+    place: Place, staged: Path, moves: list[tuple[str, str]], generation: Generation
 ) -> None:
     """Moves a derived generation into the job, then removes those out of use for long.
 
     The ones that it supersedes stay for a while (`SUPERSEDED_S`): a reader who took a snapshot
     before goes on reading their files.
     """
+    if (objects := _of_objects(place)) is not None:
+        from . import object_commits
+
+        with writing(objects.parent):
+            object_commits.publish(objects, staged, moves, generation, _out_of_use)
+        return
+    job_folder = _path(place)
     with writing(job_folder.parent), locked(job_folder) as held:
         name = generation_manifest_name(generation.id)
         if not _stands(job_folder, name):
@@ -207,7 +293,7 @@ def publish(
         _remove_kept(job_folder)
         standing = {p.stem for p in (job_folder / MANIFESTS).glob("derived-*.json")}
         for path in job_folder.glob("*/derived-*.parquet"):
-            if path.stem not in standing and (held or _old(path)):
+            if _generation_of(path) not in standing and (held or _old(path)):
                 path.unlink(missing_ok=True)
 
 
@@ -217,7 +303,7 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     A generation is out of use from the making of the next one on, unless it is this version's
     of exactly the sources and settings that are there now.
     """
-    present = {n.removesuffix(".json") for n in _manifest_names(job_folder)}
+    present = _present(job_folder)
     said = settings.usable(job_folder).digest_derived
     found: list[tuple[int, Path, bool]] = []
     for path in (job_folder / MANIFESTS).glob("derived-*.json"):
@@ -230,16 +316,38 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
             continue
         except BadManifest:
             found.append((path.stat().st_mtime_ns, path, False))
-    found.sort(reverse=True)
+    removed = _out_of_use(sorted(found, reverse=True))
+    for path in removed:
+        path.unlink(missing_ok=True)
+    return removed
+
+
+def _out_of_use(found: list[tuple[int, T, bool]]) -> list[T]:
+    """Of generations (made at, name, whether it is of what is there now), the newest first: those
+    that nobody is to read any more."""
     removed = []
-    for n, (_, path, current) in enumerate(found):
+    for n, (_, name, current) in enumerate(found):
         if n == 0 or current:
             continue
         superseded_s = (time.time_ns() - found[n - 1][0]) / 1e9
         if n >= GENERATIONS_KEPT or superseded_s >= SUPERSEDED_S:
-            path.unlink(missing_ok=True)
-            removed.append(path)
+            removed.append(name)
     return removed
+
+
+def _present(job_folder: Path) -> set[str]:
+    """The first 16 digits of each source's id, as far as names and packs tell."""
+    names = _manifest_names(job_folder)
+    found = {n.removesuffix(".json") for n in names if not is_pack(n)}
+    for name in filter(is_pack, names):
+        with contextlib.suppress(BadManifest, OSError):
+            found |= {id[:16] for id in read_manifest(job_folder / MANIFESTS / name).ids}
+    return found
+
+
+def _generation_of(path: Path) -> str:
+    """Whose a derived file is, as the name of its manifest has it: a token may follow."""
+    return "-".join(path.stem.split("-")[:2])
 
 
 def _remove_kept(job_folder: Path) -> list[Path]:
@@ -253,8 +361,49 @@ def _remove_kept(job_folder: Path) -> list[Path]:
     return removed
 
 
-def standing_generation(job_folder: Path, manifests: list[Manifest]) -> Generation | None:
-    """The generation over exactly these sources and settings whose files stand, if any."""
+def _remove_packed(job_folder: Path, grace_s: float) -> list[Path]:
+    """Removes manifests whose sources a pack has had for long; gives the paths.
+
+    Their files go with what no manifest names.
+    """
+    names = _manifest_names(job_folder)
+    if not any(map(is_pack, names)):
+        return []
+    units = standing(job_folder).units
+    before = time.time_ns() - grace_s * 1e9
+    packed = [m for m in units if m.format == PACKED and m.created_at_ns <= before]
+    ids = {id for m in packed for id in m.ids}
+    single = {source_manifest_name(id) for id in ids}
+    removed = []
+    for name in {*names} - {manifest_name(m) for m in units}:
+        path = job_folder / MANIFESTS / name
+        with contextlib.suppress(BadManifest, OSError):
+            if name in single or (is_pack(name) and ids.issuperset(read_manifest(path).ids)):
+                path.unlink(missing_ok=True)
+                removed.append(path)
+    return removed
+
+
+def standing_generation(
+    place: Place, manifests: list[Manifest], seen: Look | None = None
+) -> Generation | None:
+    """The generation over exactly these sources and settings whose files stand, if any.
+
+    `seen` is what a job in an object store was just seen to be, which saves a listing.
+    """
+    if (objects := _of_objects(place)) is not None:
+        from . import object_jobs
+
+        said = settings.usable(objects).digest_derived
+        id = generation_id([m.id for m in manifests], said)
+        seen = object_jobs.look(objects) if seen is None else seen
+        if f"{MANIFESTS}/{generation_manifest_name(id)}" not in seen.entries:
+            return None
+        made = object_jobs.read_generation(objects, id)
+        if made is None or made.sources != sorted(m.id for m in manifests):
+            return None
+        return made if seen.stands(objects, made) else None
+    job_folder = _path(place)
     said = settings.usable(job_folder).digest_derived
     id = generation_id([m.id for m in manifests], said)
     path = job_folder / MANIFESTS / generation_manifest_name(id)
@@ -316,7 +465,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def check_clash(
-    job_folder: Path, name: str, format: str, ranks: list[int], present: list[Manifest]
+    job_folder: Place, name: str, format: str, ranks: list[int], present: list[Manifest]
 ) -> None:
     """Raises RankClash where a present source that excludes this one has one of the ranks.
 
@@ -334,9 +483,9 @@ def check_clash(
             raise clash(job_folder, both[0], name, other.name)
 
 
-def clash(job_folder: Path, rank: int, name: str, other: str) -> RankClash:
+def clash(job_folder: Place, rank: int, name: str, other: str) -> RankClash:
     """The error for two different traces of one rank."""
-    job = job_folder.name.removeprefix("job=")
+    job = store.folder(job_folder).name.removeprefix("job=")
     return RankClash(
         f"rank {rank} of job {job} clashes: {name} and {other} differ, and a job takes one trace "
         "of a rank (one of each kind that adds to it); ingest the other into a job of its own "
@@ -352,48 +501,133 @@ def _manifest_names(job_folder: Path) -> list[str]:
     return sorted(n for n in names if n.endswith(".json") and not n.startswith("derived-"))
 
 
-def readable_manifests(job_folder: Path) -> tuple[list[Manifest], list[BadManifest]]:
-    """The job's source manifests whose files all stand, by id, and what is wrong with others."""
+def readable_manifests(place: Place) -> tuple[list[Manifest], list[BadManifest]]:
+    """The job's sources whose files all stand, by id, and what is wrong with other manifests.
+
+    Those of packs are given one by one. Raises WarehouseError where the job changes faster than it
+    can be read.
+    """
+    return _counted(place, standing(place))
+
+
+def readable_in(objects: Folder, seen: Look) -> tuple[list[Manifest], list[BadManifest]]:
+    """The same of a job in an object store, as it was seen."""
+    return _counted(objects, _standing_in(objects, seen))
+
+
+def _counted(place: Place, found: packs.Standing) -> tuple[list[Manifest], list[BadManifest]]:
+    sources = [s for m in found.units for s in packs.sources(m)]
+    return _one_source_each(store.folder(place), sources, found.bad, found.covered)
+
+
+def standing(place: Place) -> packs.Standing:
+    """Which of a job's manifests count, as they lie there: packs, and sources that are in none.
+
+    What is pruned meanwhile is either seen whole or not at all (`keeping.tombstone`).
+    """
+    folder = store.folder(place)
+    if (objects := _of_objects(place)) is not None:
+        from . import object_jobs
+
+        seen = object_jobs.look(objects)
+        object_jobs.write_list(objects, seen)
+        return _standing_in(objects, seen)
+    for _ in range(_TRIES):
+        stone = tombstone.read(folder)
+        found = _standing(_path(place), stone)
+        if found is not None and tombstone.read(folder) == stone:
+            return found
+    raise WarehouseError(f"{folder}: changes faster than it can be read; try again")
+
+
+def _standing(job_folder: Path, stone: tombstone.Tombstone) -> packs.Standing | None:
+    """The same on a disk; None where a manifest went away while others were read."""
+    bad: list[BadManifest] = []
+    names = _manifest_names(job_folder)
+
+    def readable(names: list[str]) -> list[Manifest]:
+        good = []
+        for name in names:
+            path = job_folder / MANIFESTS / name
+            try:
+                if name in stone.manifests and stone.has(name, path.read_bytes()):
+                    continue
+                good.append(_whole(job_folder, path))
+            except FileNotFoundError:
+                raise
+            except OSError as e:
+                bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
+            except BadManifest as e:
+                bad.append(e)
+        return good
+
+    try:
+        of_packs = readable([n for n in names if is_pack(n)])
+        counted = packs.counted(of_packs)
+        covered = {source_manifest_name(id) for id in counted.covered}
+        # What a pack took the place of need not be read; it stays for those who read it already.
+        single = readable([n for n in names if not is_pack(n) and n not in covered])
+    except FileNotFoundError:
+        return None
+    return packs.settled([*of_packs, *single], bad, str(job_folder / MANIFESTS))
+
+
+def _standing_in(objects: Folder, seen: Look) -> packs.Standing:
+    """The same in an object store, of what was seen."""
     good: list[Manifest] = []
     bad: list[BadManifest] = []
-    for name in _manifest_names(job_folder):
-        path = job_folder / MANIFESTS / name
-        try:
-            manifest = read_manifest(path)
-            missing = missing_part(job_folder, manifest)
-            if missing:
-                raise BadManifest(
-                    path,
-                    f"{missing} is missing or cut, so {manifest.name} is left out; ingest it again",
-                )
-            good.append(manifest)
-        except FileNotFoundError:
-            continue
-        except OSError as e:
-            bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
-        except BadManifest as e:
-            bad.append(e)
-    return _one_source_each(job_folder, good, bad)
+    for name, m in seen.manifests.items():
+        address = objects.address(f"{MANIFESTS}/{name}")
+        if isinstance(m, BadManifest):
+            bad.append(m)
+        elif missing := seen.missing(m):
+            bad.append(_missing(address, m, missing))
+        else:
+            try:
+                packs.check(address, m)
+                good.append(m)
+            except BadManifest as e:
+                bad.append(e)
+    found = packs.settled(good, bad, objects.address(MANIFESTS))
+    covered = {source_manifest_name(id) for id in found.covered}
+    return found._replace(bad=[e for e in found.bad if e.file not in covered])
+
+
+def _whole(job_folder: Path, path: Path) -> Manifest:
+    """A manifest whose files stand. Raises BadManifest, FileNotFoundError, OSError."""
+    manifest = read_manifest(path)
+    packs.check(path, manifest)
+    missing = missing_part(job_folder, manifest)
+    if missing:
+        raise _missing(path, manifest, missing)
+    return manifest
+
+
+def _missing(path: Path | str, manifest: Manifest, part: str) -> BadManifest:
+    return BadManifest(
+        path, f"{part} is missing or cut, so {manifest.name} is left out; ingest it again"
+    )
 
 
 def _one_source_each(
-    job_folder: Path, good: list[Manifest], bad: list[BadManifest]
+    job_folder: Folder, good: list[Manifest], bad: list[BadManifest], packed: set[str]
 ) -> tuple[list[Manifest], list[BadManifest]]:
     """Leaves out a source with a rank that an earlier one has: its rows would count twice.
 
-    Sources that do not exclude each other (`detect.clash_group`) all stay.
+    Sources that do not exclude each other (`detect.clash_group`) all stay, and those that are in a
+    pack (ids `packed`), which were alone when they came into it.
     """
     owners: dict[tuple[str, int], Manifest] = {}
     kept: list[Manifest] = []
-    for m in sorted(good, key=lambda m: (m.created_at_ns, m.id)):
+    for m in sorted(good, key=lambda m: (m.id not in packed, m.created_at_ns, m.id)):
         group = clash_group(m.format)
         mine = [] if group is None else [(group, r) for r in m.ranks]
         taken = next((key for key in mine if key in owners), None)
-        if taken is None:
+        if taken is None or m.id in packed:
             kept.append(m)
             owners |= dict.fromkeys(mine, m)
             continue
-        path = job_folder / MANIFESTS / source_manifest_name(m.id)
+        path = f"{job_folder}/{MANIFESTS}/{source_manifest_name(m.id)}"
         what = f"{m.name} has rank {taken[1]} as {owners[taken].name} has, so the later is left out"
         bad.append(BadManifest(path, what))
     return sorted(kept, key=lambda m: m.id), bad
@@ -410,25 +644,38 @@ def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | Non
     return None
 
 
-def remove_orphans(job_folder: Path) -> list[str]:
+def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
     """Removes what dead processes left: unfinished work, and files that no manifest names.
 
     Unfinished work goes when its process is gone (same machine) or when nothing touched it for
-    `ABANDONED_S`; derived generations that are out of use go too. Returns the paths removed,
-    relative to the job's folder.
+    `ABANDONED_S`; derived generations that are out of use go too, and single sources `grace_s`
+    (`SUPERSEDED_S`) after a pack took their place. Returns the paths removed, relative to the job's
+    folder.
     """
     removed: list[str] = []
+    if (objects := _of_objects(place)) is not None:
+        from . import object_commits, object_jobs
+
+        seen = object_jobs.look(objects)
+        grace_s = SUPERSEDED_S if grace_s is None else grace_s
+        return object_commits.sweep(objects, seen, _out_of_use, ABANDONED_S, grace_s)
+    job_folder = _path(place)
     if not job_folder.is_dir():
         return removed
     with writing(job_folder.parent):
         incoming = job_folder / INCOMING
         for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
-            if token.is_dir() and not _alive(token):
+            if token.is_dir() and not alive(token.name, token):
                 shutil.rmtree(token, ignore_errors=True)
                 removed.append(str(token.relative_to(job_folder)))
         with locked(job_folder) as held:
             manifests = job_folder / MANIFESTS
-            gone = [*_remove_superseded(job_folder), *_remove_kept(job_folder)]
+            _remove_dead(job_folder)
+            gone = [
+                *_remove_superseded(job_folder),
+                *_remove_kept(job_folder),
+                *_remove_packed(job_folder, SUPERSEDED_S if grace_s is None else grace_s),
+            ]
             removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}
             for path in sorted(
@@ -436,7 +683,8 @@ def remove_orphans(job_folder: Path) -> list[str]:
             ):
                 if {INCOMING, KEPT} & set(path.relative_to(job_folder).parts):
                     continue
-                stem = path.stem if path.stem.startswith("derived-") else path.stem.split("-")[0]
+                derived = path.stem.startswith("derived-")
+                stem = _generation_of(path) if derived else path.stem.split("-")[0]
                 # A commit holds the lock from its first file to its manifest.
                 if stem not in stems and (held or _old(path)):
                     path.unlink(missing_ok=True)
@@ -478,9 +726,9 @@ def _born(pid: int) -> str:
         return ""
 
 
-def _alive(token: Path) -> bool:
-    """Whether somebody may still be working in a folder of unfinished work."""
-    parts = token.name.split(".")
+def alive(name: str, token: Path) -> bool:
+    """Whether somebody may still be working in a folder of unfinished work; `name` says who."""
+    parts = name.split(".")
     if parts[:2] == owner().split(".")[:2] and len(parts) == 5 and parts[2].isdecimal():
         pid = int(parts[2])
         try:

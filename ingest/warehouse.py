@@ -9,10 +9,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import settings, staging
-from .errors import UsageError, WarehouseError
+from . import settings, staging, store
+from .errors import NoSources, StoreBusy, UsageError, WarehouseError
+from .keeping import tombstone
 from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
+from .store import Folder, reading
 
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HARMLESS = ("lost+found",)
@@ -23,10 +25,13 @@ _TRIES = 20
 class Snapshot:
     """A job at one moment: exactly the files that belong together.
 
-    `files` maps every table's name to the Parquet files with its rows (absolute paths; an empty
-    list where there are none). `problems` says what of the job could not be used. `keep` holds a
-    temporary folder for as long as the snapshot lives, where the job could not be written to.
-    `kernels` are the user's rules for `events.category`, which apply where events are read.
+    `files` maps every table's name to the Parquet files with its rows (absolute paths, or
+    addresses in an object store; an empty list where there are none). `problems` says what of the
+    job could not be used. `keep` holds a temporary folder for as long as the snapshot lives, where
+    the job could not be written to. `kernels` are the user's rules for `events.category`, which
+    apply where events are read. `pruned` are the tables whose rows were removed from some sources
+    for their age, and when (ns since the epoch); `older` those of which some file may lack columns,
+    as older versions wrote it.
     """
 
     job: str
@@ -36,37 +41,63 @@ class Snapshot:
     problems: list[Problem] = field(default_factory=list)
     keep: object = None
     kernels: tuple[settings.KernelRule, ...] = ()
+    older: frozenset[str] = frozenset()
+    pruned: dict[str, int] = field(default_factory=dict)
 
 
 class Warehouse:
-    """A local folder with `job=<id>` folders in it; it need not exist before the first ingest."""
+    """A folder with `job=<id>` folders in it; it need not exist before the first ingest."""
 
     def __init__(self, url: str | os.PathLike[str]):
-        """Takes a path or a file:// URL. Raises UsageError for any other kind of address."""
+        """Takes a path, a file:// URL or an object store's address (s3://bucket/folder).
+
+        Raises UsageError for what is no address of a folder.
+        """
         text = os.fspath(url)
-        if text.startswith("file://"):
-            text = text.removeprefix("file://")
-        elif "://" in text:
-            raise UsageError(f"{text}: a warehouse is a local folder (object stores come later)")
-        if not text:
+        if not text.removeprefix("file://"):
             raise UsageError("the warehouse's address is empty")
-        self.path = Path(os.path.abspath(os.path.expanduser(text)))
+        self.root: Folder = store.folder(text)
 
     def __repr__(self) -> str:
-        return f"Warehouse({str(self.path)!r})"
+        return f"Warehouse({str(self.root)!r})"
 
-    def job_folder(self, job: str) -> Path:
-        """Where a job lives. Raises UsageError for an id that cannot be one."""
-        return self.path / f"job={check_job_id(job)}"
+    @property
+    def path(self) -> Path:
+        """Where a warehouse on a disk is. Raises UsageError for one in an object store."""
+        if self.root.local is None:
+            raise UsageError(f"{self.root} is not a folder on a disk")
+        return self.root.local
+
+    def job_folder(self, job: str) -> Path | Folder:
+        """Where a job lives: a path on a disk, else a Folder (`store.folder` takes both).
+
+        Raises UsageError for an id that cannot be one.
+        """
+        name = f"job={check_job_id(job)}"
+        return self.root / name if self.root.local is None else self.root.local / name
+
+    def folder(self, job: str) -> Folder:
+        """A job's folder, wherever it lies. Raises UsageError for an id that cannot be one."""
+        return store.folder(self.job_folder(job))
 
     def check_readable(self) -> None:
         """Raises WarehouseError where there is no warehouse to read."""
+        if self.root.local is None:
+            if not self._checked(self.root.names()):
+                raise WarehouseError(f"no warehouse at {self.root}: ingest something into it first")
+            return
         if not os.path.lexists(self.path):
             raise WarehouseError(f"no warehouse at {self.path}: ingest something into it first")
         self._check_folder()
 
     def check_writable(self) -> None:
-        """Raises WarehouseError where an ingest could not write; makes nothing."""
+        """Raises WarehouseError where an ingest could not write; makes nothing.
+
+        In an object store it only tells that it can be listed and holds nothing else.
+        """
+        if self.root.local is None:
+            self._checked(self.root.names())
+            return
         if os.path.lexists(self.path):
             self._check_folder()
         above = self.path
@@ -87,15 +118,29 @@ class Warehouse:
             raise WarehouseError(f"{self.path} is a file, not a warehouse's folder") from e
         except OSError as e:
             raise WarehouseError(f"{self.path}: cannot be read: {e.strerror}") from e
+        self._checked(names)
+
+    def _checked(self, names: list[str]) -> list[str]:
         others = [n for n in names if not n.startswith(".") and n not in _HARMLESS]
         if others and not any(n.startswith("job=") for n in others):
             raise WarehouseError(
-                f"{self.path} is not a warehouse: it holds other files ({sorted(others)[0]}) and "
+                f"{self.root} is not a warehouse: it holds other files ({sorted(others)[0]}) and "
                 "no job; name a new or empty folder"
             )
+        return names
 
     def jobs(self) -> list[str]:
-        """Ids of the jobs with at least one source. Raises WarehouseError where none is here."""
+        """Ids of the jobs with at least one source. Raises WarehouseError where there is none.
+
+        In an object store one listing tells them, and with it jobs of which the first source is
+        still on its way (`snapshot` raises NoSources for them).
+        """
+        if self.root.local is None:
+            names = self._checked(self.root.names())
+            if not names:
+                self.check_readable()
+            ids = [n.removeprefix("job=") for n in names if n.startswith("job=")]
+            return [id for id in ids if _JOB_ID.fullmatch(id)]
         self.check_readable()
         found = []
         for name in sorted(os.listdir(self.path)):
@@ -104,11 +149,18 @@ class Warehouse:
                 continue
             manifests = self.path / name / staging.MANIFESTS
             try:
-                if any(n.endswith(".json") for n in os.listdir(manifests)):
+                there = [n for n in os.listdir(manifests) if n.endswith(".json")]
+                if there and tombstone.alive(self.folder(job), staging.MANIFESTS, there):
                     found.append(job)
             except OSError:
                 continue
         return found
+
+    def folders(self) -> list[str]:
+        """Ids of all jobs that have a folder, those too that were pruned."""
+        self.check_readable()
+        names = (n.removeprefix("job=") for n in self.root.names() if n.startswith("job="))
+        return sorted(n for n in names if _JOB_ID.fullmatch(n))
 
     def manifests(self, job: str) -> tuple[list[Manifest], list[BadManifest]]:
         """The job's sources whose files stand, by id, and what is wrong with the others."""
@@ -121,13 +173,14 @@ class Warehouse:
         going on, or died), they are derived first: in the job, or in a temporary folder where the
         job cannot be written. Raises WarehouseError for a job that is not there.
         """
-        self.check_readable()
-        folder = self.job_folder(job)
+        if self.root.local is not None:
+            self.check_readable()
+        folder = store.folder(self.job_folder(job))
         for attempt in range(_TRIES):
-            manifests, bad = self.manifests(job)
+            manifests, bad, made = self._standing(job)
             if not manifests:
-                raise WarehouseError(self._no_such_job(job, bad))
-            made = self.generation(job, manifests)
+                self.check_readable()
+                raise NoSources(self._no_such_job(job, bad))
             if made is not None:
                 return assemble(job, folder, folder, manifests, made, bad)
             # Looked at again after deriving: another source may have come in the meantime.
@@ -135,6 +188,36 @@ class Warehouse:
                 return apart
             time.sleep(0.01 * attempt)
         raise WarehouseError(f"{folder}: changes faster than it can be read; try again")
+
+    def snapshots(self, jobs: list[str], *, all_there: bool = True) -> list[Snapshot]:
+        """Several jobs as they stand now; those of an object store are asked for side by side.
+
+        Without `all_there` jobs of which nothing can be read yet are left out.
+        """
+
+        def one(job: str) -> Snapshot | None:
+            try:
+                return self.snapshot(job)
+            except NoSources:
+                if all_there or self.root.local is not None:
+                    raise
+                return None
+
+        found = reading.side_by_side(one, jobs, self.root.local is None)
+        return [s for s in found if s is not None]
+
+    def _standing(self, job: str) -> tuple[list[Manifest], list[BadManifest], Generation | None]:
+        """The job's sources, what is wrong with others, and the generation over exactly them."""
+        folder = self.job_folder(job)
+        if isinstance(folder, Path):
+            manifests, bad = self.manifests(job)
+            return manifests, bad, self.generation(job, manifests) if manifests else None
+        from .object_jobs import look
+
+        seen = look(folder)
+        manifests, bad = staging.readable_in(folder, seen)
+        made = staging.standing_generation(folder, manifests, seen) if manifests else None
+        return manifests, bad, made
 
     def generation(self, job: str, manifests: list[Manifest]) -> Generation | None:
         """The standing generation of derived tables over exactly these sources, if any."""
@@ -147,29 +230,34 @@ class Warehouse:
         try:
             derive(self.job_folder(job))
             return None
+        except StoreBusy:
+            raise
         except WarehouseError:
             keep = tempfile.TemporaryDirectory(prefix="retime-")
-            folder, apart = self.job_folder(job), Path(keep.name)
+            folder, apart = store.folder(self.job_folder(job)), Path(keep.name)
             manifests, bad = self.manifests(job)
             made = derive_into(apart, folder, manifests)
-            return assemble(job, folder, apart, manifests, made, bad, keep)
+            return assemble(job, folder, store.folder(apart), manifests, made, bad, keep)
 
     def _no_such_job(self, job: str, bad: list[BadManifest]) -> str:
         if bad:
-            return f"job {job} in {self.path} has no usable source; the first problem: {bad[0]}"
+            return f"job {job} in {self.root} has no usable source; the first problem: {bad[0]}"
         jobs = self.jobs()
         known = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
-        return f"no job {job} in {self.path}; " + (f"jobs: {known}" if jobs else "it has no jobs")
+        return f"no job {job} in {self.root}; " + (f"jobs: {known}" if jobs else "it has no jobs")
 
-    def remove_orphans(self, job: str) -> list[str]:
-        """Removes what dead processes left in a job; the paths, relative to the job's folder."""
-        return staging.remove_orphans(self.job_folder(job))
+    def remove_orphans(self, job: str, grace_s: float | None = None) -> list[str]:
+        """Removes what dead processes left in a job; the paths, relative to the job's folder.
+
+        What a pack took the place of goes `grace_s` (a day) after that.
+        """
+        return staging.remove_orphans(self.job_folder(job), grace_s)
 
 
 def assemble(
     job: str,
-    folder: Path,
-    derived_folder: Path,
+    folder: Folder,
+    derived_folder: Folder,
     manifests: list[Manifest],
     generation: Generation,
     bad: list[BadManifest],
@@ -177,16 +265,39 @@ def assemble(
 ) -> Snapshot:
     """The snapshot of these sources with this generation of derived tables."""
     files: dict[str, list[str]] = {t: [] for t in TABLES}
+    older = set()
     for m in manifests:
         for table, parts in m.tables.items():
             if TABLES[table].derived:
                 continue  # a source's own rows of before that table was derived
-            files[table] += [str(folder / p.file) for p in parts]
+            files[table] += [folder.address(p.file) for p in parts]
+            if m.columns.get(table) != TABLES[table].fingerprint:
+                older.add(table)
+    # Sources of a pack share files, and all of a pack's sources are there.
+    files = {table: list(dict.fromkeys(paths)) for table, paths in files.items()}
     for table, parts in generation.tables.items():
-        files[table] += [str(derived_folder / p.file) for p in parts]
+        files[table] += [derived_folder.address(p.file) for p in parts]
     problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
+    pruned: dict[str, int] = {}
+    for m in manifests:
+        pruned |= {t: max(at_ns, pruned.get(t, 0)) for t, at_ns in m.pruned.items()}
+    problems += [_pruned(table, at_ns, manifests) for table, at_ns in pruned.items()]
     rules = tuple(settings.usable(folder).said.kernels)
-    return Snapshot(job, files, manifests, generation, problems, keep, rules)
+    return Snapshot(
+        job, files, manifests, generation, problems, keep, rules, frozenset(older), pruned
+    )
+
+
+def _pruned(table: str, at_ns: int, manifests: list[Manifest]) -> Problem:
+    n = sum(table in m.pruned for m in manifests)
+    on = time.strftime("%Y-%m-%d", time.gmtime(at_ns / 1e9))
+    return Problem(
+        f"{table}_pruned",
+        f"the rows of {table} of {n} of {len(manifests)} sources were pruned on {on} (retime prune "
+        f"--raw-events): what is computed from them is empty or only of the others",
+        "info",
+        n,
+    )
 
 
 def check_job_id(job: str) -> str:

@@ -27,6 +27,7 @@ import numpy as np
 import polars as pl
 
 from ..ingest.errors import RetimeError
+from ..ingest.store import reading
 from .codes import distinct
 from .graph import Kind, TaskGraph, build
 from .job_clock import on_job_clock
@@ -55,7 +56,7 @@ def load(files: Mapping[str, Sequence[str]], *, job: str = "", launches: bool = 
 
     def table(name: str, columns: list[str] | None = None) -> pl.DataFrame:
         parts = [
-            pl.read_parquet(f, columns=columns, hive_partitioning=False, glob=False)
+            (reading.scan([f]) if columns is None else reading.scan([f]).select(columns)).collect()
             for f in files[name]
         ]
         return pl.concat(parts)

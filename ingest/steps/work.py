@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ..keeping.slices import completed
 from ..kineto.launches import launch_times, launches
 from ..kineto.rawbatch import NULL
 from ..matching.participations import codes, ints
+from ..schema import EVENTS
 
 DEVICE = ("kernel", "memcpy", "memset")
 LAUNCHED = 0.5
@@ -56,9 +56,14 @@ class Work(NamedTuple):
     annotations: list[Annotation]
 
 
-def of_files(paths: Sequence[Path], ranks: Sequence[int]) -> Iterator[Work]:
+Read = Callable[[Sequence[str]], pa.Table]
+"""Reads the rows of a part with these columns."""
+
+
+def of_parts(parts: Sequence[Read], ranks: Sequence[int]) -> Iterator[Work]:
     """The work of some ranks from the `events` of one source, rank by rank."""
-    read = [pq.ParquetFile(p).read(_COLUMNS) for p in paths]
+    schema = pa.schema([EVENTS.schema.field(c) for c in _COLUMNS])
+    read = [completed(part(_COLUMNS), schema) for part in parts] if ranks else []
     rows = pa.concat_tables([_of_kinds(t, ranks) for t in read]) if read else None
     if rows is None or not len(rows):
         return

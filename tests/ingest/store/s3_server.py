@@ -115,8 +115,9 @@ class Proxy:
 
     `slow_down` and `error` answer 503 and 500 without the server; `cut_request` closes before the
     server hears of it; `cut_before_answer` after it did its work; `cut_answer` in the middle of the
-    answer's body; `late` answers after a moment. A rule may also give a function from the answer's
-    (status, headers, body) to another.
+    answer's body; `late` answers after a moment. A rule may also give (status, code), an error that
+    is answered without the server, or a function from its answer's (status, headers, body) to
+    another.
     """
 
     def __init__(self, url, rule=None):
@@ -181,12 +182,14 @@ class Proxy:
             self._n += 1
             fault = (self.rule(request) if self.rule else None) or ""
         change, name = (fault, "changed") if callable(fault) else (None, fault)
+        name = {"slow_down": (503, "SlowDown"), "error": (500, "InternalError")}.get(name, name)
         if name == "cut_request":
             return self._done(request, name, 0, 0)
-        if name in ("slow_down", "error"):
-            status, code = (503, "SlowDown") if name == "slow_down" else (500, "InternalError")
+        if isinstance(name, tuple):
+            status, code = name
             text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>x</Message></Error>"
             answer = status, [("Content-Type", "application/xml")], text.encode()
+            name = fault if isinstance(fault, str) else code
         else:
             answer = self._forward(method, target, headers, body)
         if change is not None:

@@ -220,14 +220,9 @@ def test_a_server_that_is_not_there_is_busy(proxy, place, soon, monkeypatch):
         store.folder(place).names()
 
 
-def forbidden(status, headers, body):
-    text = b"<Error><Code>AccessDenied</Code><Message>secret</Message></Error>"
-    return 403, [("Content-Type", "application/xml")], text
-
-
 def test_what_stays_refused_is_said_at_once(proxy, place, soon):
     folder = store.folder(place)
-    proxy.rule = lambda r: forbidden
+    proxy.rule = lambda r: (403, "AccessDenied")
     for call in (
         lambda: folder.read("x", 10),
         lambda: folder.put("x", b""),
@@ -240,7 +235,7 @@ def test_what_stays_refused_is_said_at_once(proxy, place, soon):
         with pytest.raises(StoreRefused, match=r"access refused.*credentials") as e:
             call()
         assert len(proxy.log) == before + 1
-        assert "secret" not in str(e.value)
+        assert "not-a-secret" not in str(e.value)
     proxy.rule = None
     with pytest.raises(StoreRefused, match="no such bucket"):
         store.folder("s3://nobucket/x").names()

@@ -1,0 +1,246 @@
+"""How a job's folder in an object store changes: parts under names of their own, manifests last.
+
+There are no locks. Two writers never write one name: each puts a token of its own into the names
+of its parts. A manifest is made on the condition that there is none yet; for the moment of that a
+writer holds claims on the ranks it brings (`store.claims`), so that of two different traces of a
+rank one is refused. Readers need none of this: they see a manifest or do not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from . import settings
+from .detect import clash_group
+from .errors import StoreBusy, StoreRefused
+from .keeping import packs, prune
+from .manifest import (
+    PACKED,
+    BadManifest,
+    Generation,
+    Manifest,
+    encoded,
+    generation_id,
+    generation_manifest_name,
+    generation_with_token,
+    manifest_name,
+    with_token,
+)
+from .object_jobs import (
+    MANIFESTS,
+    SOURCES,
+    Look,
+    is_source,
+    look,
+    read,
+    read_generation,
+    write_list,
+)
+from .store import Entry, Folder
+from .store.claims import FOLDER as CLAIMS
+from .store.claims import claimed
+from .store.reading import know, side_by_side
+
+KEPT = "_kept"
+QUARANTINE = "_quarantine"
+CLAIMED_RANKS = 256
+"""Ranks that many apart share a claim, so that a source of all ranks needs no more of them."""
+
+Check = Callable[[list[Manifest]], None]
+
+
+def commit(
+    folder: Folder,
+    staged: Path,
+    moves: list[tuple[str, str]],
+    manifest: Manifest,
+    known: dict[str, Manifest | None],
+    check: Check,
+) -> bool:
+    """Brings a finished source into the job; see `staging.commit`. `check` raises for a clash."""
+    prune.remove_dead(folder)
+    if _there(folder, manifest, known):
+        return False
+    check([s for m in known.values() if m is not None for s in packs.sources(m)])
+    named, names = with_token(manifest, secrets.token_hex(6))
+    files = [(staged / here, names[goal]) for here, goal in moves]
+    name = manifest_name(named)
+    try:
+        _upload(folder, files)
+        with claimed(folder, _claims(named)) as claims:
+            if _there(folder, named, known):
+                raise FileExistsError(name)
+            check([s for m in known.values() if m is not None for s in packs.sources(m)])
+            claims.check()
+            # One that cannot be used stands in the way: it is replaced.
+            _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in known)
+    except FileExistsError:
+        _discard(folder, (goal for _, goal in files))
+        _there(folder, named, known)
+        return False
+    except (StoreBusy, StoreRefused):
+        raise  # whether the manifest stands is not known: what it names has to stay
+    except BaseException:
+        _discard(folder, (goal for _, goal in files))
+        raise
+    known[name] = named
+    return True
+
+
+def _there(folder: Folder, manifest: Manifest, known: dict[str, Manifest | None]) -> bool:
+    """Reads the manifests that came since; whether the source's is among those there are."""
+    names = [n for n in folder.names(MANIFESTS) if is_source(n)]
+    new = [n for n in names if n not in known]
+    for name, m in zip(new, side_by_side(lambda n: read(folder, n), new, True), strict=True):
+        if m is not None:
+            known[name] = m if isinstance(m, Manifest) else None
+    for gone in known.keys() - set(names):
+        del known[gone]
+    return any(manifest.id in m.ids for m in known.values() if m is not None)
+
+
+def _claims(manifest: Manifest) -> list[str]:
+    group = clash_group(manifest.format)
+    if group is None:
+        return []
+    return sorted({f"{group}-{rank % CLAIMED_RANKS}" for rank in manifest.ranks})
+
+
+def _upload(folder: Folder, files: list[tuple[Path, str]]) -> None:
+    side_by_side(lambda one: folder.put(one[1], one[0]), files, True)
+    for here, goal in files:
+        know(folder.address(goal), here.stat().st_size)
+
+
+def _stand(folder: Folder, file: str, data: bytes, new: bool) -> None:
+    """Lets a manifest stand. An answer that never came is asked for once more."""
+    try:
+        folder.put(file, data, new=new)
+    except StoreBusy:
+        try:
+            if folder.read(file, len(data)) == data:
+                return
+        except OSError:
+            pass
+        raise
+
+
+def _discard(folder: Folder, files: Iterable[str]) -> None:
+    """Removes a writer's own parts; those that cannot be are removed with the orphans, later."""
+    with contextlib.suppress(StoreBusy, StoreRefused, OSError):
+        folder.remove(list(files))
+
+
+def publish(
+    folder: Folder,
+    staged: Path,
+    moves: list[tuple[str, str]],
+    generation: Generation,
+    spared: Callable[[list[tuple[int, str, bool]]], list[str]],
+) -> None:
+    """Brings a derived generation into the job, then removes what is out of use for long.
+
+    `spared` is told of each standing generation (made at, name, whether it is the current one),
+    and gives the names of those to be removed.
+    """
+    named, names = generation_with_token(generation, secrets.token_hex(6))
+    file = f"{MANIFESTS}/{generation_manifest_name(named.id)}"
+    files = [(staged / here, names[goal]) for here, goal in moves]
+    standing = read_generation(folder, named.id)
+    seen = look(folder)
+    if standing is None or seen.missing(standing) is not None:
+        _upload(folder, files)
+        try:
+            _stand(folder, file, encoded(named), new=file not in seen.entries)
+        except FileExistsError:
+            _discard(folder, (goal for _, goal in files))
+        seen = look(folder)
+    write_list(folder, seen)
+    sweep(folder, seen, spared)
+
+
+def sweep(
+    folder: Folder,
+    seen: Look,
+    spared: Callable[[list[tuple[int, str, bool]]], list[str]],
+    abandoned_s: float = 24 * 3600.0,
+    packed_s: float = 24 * 3600.0,
+) -> list[str]:
+    """Removes superseded generations, what was kept of them, and what no manifest names.
+
+    What a pack took the place of goes `packed_s` after that.
+    Ages are told by the store's own clock: that of its newest object. Gives the names removed.
+    """
+    entries = seen.entries
+    now_ns = max((e.modified_ns for e in entries.values()), default=0)
+
+    def old(name: str) -> bool:
+        return now_ns - entries[name].modified_ns > abandoned_s * 1e9
+
+    derived = sorted(n for n in entries if n.startswith(f"{MANIFESTS}/derived-"))
+    ids = [n.removeprefix(f"{MANIFESTS}/derived-").removesuffix(".json") for n in derived]
+    made = dict(
+        zip(derived, side_by_side(lambda i: read_generation(folder, i), ids, True), strict=True)
+    )
+    whole = {n: m for n, m in seen.manifests.items() if isinstance(m, Manifest)}
+    settled = packs.settled(list(whole.values()), [], MANIFESTS)
+    out = _packed(whole, settled, entries, now_ns - packed_s * 1e9)
+    present = {id[:16] for m in settled.units for id in m.ids}
+    said = settings.usable(folder).digest_derived
+    told = []
+    for name, g in made.items():
+        current = g is not None and {s[:16] for s in g.sources} == present
+        current = current and g is not None and g.id == generation_id(g.sources, said)
+        told.append((entries[name].modified_ns if g is None else g.created_at_ns, name, current))
+    gone = spared(sorted(told, reverse=True))
+    standing = {n: g for n, g in made.items() if n not in gone}
+    named = {p.file for g in standing.values() if g is not None for p in g.parts}
+    # What a manifest that cannot be read names is not known: another version may read it.
+    unread = {n.removeprefix(f"{MANIFESTS}/").removesuffix(".json")
+              for n, g in standing.items() if g is None}  # fmt: skip
+    left_behind = {p.file for n in gone if (g := made[n]) is not None for p in g.parts}
+    broken = {n for n, m in seen.manifests.items() if isinstance(m, BadManifest)}
+    for name, m in whole.items():
+        (left_behind if name in out else named).update(p.file for p in m.parts)
+    stands = {n.removeprefix(f"{MANIFESTS}/derived-").removesuffix(".json") for n in standing}
+    removed = [*gone, *(f"{MANIFESTS}/{name}" for name in out)]
+    for name in sorted(entries):
+        room, _, base = name.rpartition("/")
+        if name.startswith(f"{QUARANTINE}/"):
+            go = False
+        elif room == KEPT:
+            go = base.split(".")[0] not in stands
+        elif room in (MANIFESTS, SOURCES) or not name.endswith(".parquet"):
+            go = room == CLAIMS and old(name)
+        elif name in named:
+            go = False
+        elif name in left_behind:
+            go = True
+        else:
+            stem = base.removesuffix(".parquet").split("-")
+            go = old(name) and f"{stem[0]}.json" not in broken
+            go = go and "-".join(stem[:2]) not in unread
+        if go:
+            removed.append(name)
+    if removed:
+        # The manifests first: without one nothing of it counts.
+        folder.remove([n for n in removed if n.startswith(f"{MANIFESTS}/")])
+        folder.remove([n for n in removed if not n.startswith(f"{MANIFESTS}/")])
+    return removed
+
+
+def _packed(
+    whole: dict[str, Manifest], settled: packs.Standing, entries: dict[str, Entry], before: float
+) -> list[str]:
+    """Names of manifests whose sources a pack that counts has had since `before` (ns)."""
+    units = {manifest_name(m) for m in settled.units}
+    ids = {
+        id
+        for m in settled.units
+        if m.format == PACKED and entries[f"{MANIFESTS}/{manifest_name(m)}"].modified_ns <= before
+        for id in m.ids
+    }
+    return [n for n, m in whole.items() if n not in units and ids.issuperset(m.ids)]
