@@ -11,8 +11,19 @@ from typing import Annotated
 
 import typer
 
-from .analysis.commands import files, listed, models, queries, said, several, traces, upload, whatif
-from .analysis.commands.failing import fail, is_usage, usage, what
+from .analysis.commands import (
+    files,
+    keeping,
+    listed,
+    models,
+    queries,
+    said,
+    several,
+    traces,
+    upload,
+    whatif,
+)
+from .analysis.commands.failing import fail, is_usage, of_files, usage, what
 from .analysis.commands.no_pandas import NoPandas
 
 app = typer.Typer(
@@ -52,6 +63,11 @@ COMMANDS = (
     (several.analyse, "Computes and keeps what only a replay gives, of many jobs."),
     (files.report, "One self-contained HTML page of a job."),
     (files.notebook, "Notebooks of SQL and charts, a question each."),
+    (keeping.tag, "Tags of a job; sets and removes them, too."),
+    (keeping.note, "Notes on a job; adds and removes them, too."),
+    (keeping.verify, "Whether a warehouse holds what it says; repairs it."),
+    (keeping.prune, "Removes old jobs, or only their events."),
+    (keeping.compact, "Puts the small files of a job together into few."),
     (files.export, "One timeline for the Perfetto UI, or Chakra's execution traces."),
 )
 """In the order of `retime --help`, with a line each where their first sentence is too long."""
@@ -106,6 +122,8 @@ def run(args: list[str] | None = None) -> int:
             return usage(e)
         if debug:
             raise
+        if (said := of_files(e)) is not None:
+            return fail(said, 3)
         return fail(
             f"{what(e)} (unexpected: RETIME_DEBUG=1 shows where; please report it)",
             3,

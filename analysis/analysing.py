@@ -135,9 +135,11 @@ def _results(
         return
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(on_ray.connected(ray))
-        folder = warehouse.store.job_folder(ids[0])
-        staged = stack.enter_context(staging.staging(folder))
-        seen = stack.enter_context(on_ray.shared_folder(staged))
+        seen: list[on_ray.Seen] = []
+        if "://" not in warehouse.url.removeprefix("file://"):
+            folder = warehouse.store.job_folder(ids[0])
+            staged = stack.enter_context(staging.staging(folder))
+            seen += stack.enter_context(on_ray.shared_folder(staged))
         if reports is not None:
             seen += stack.enter_context(on_ray.shared_folder(Path(reports)))
         yield stack.enter_context(

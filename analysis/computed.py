@@ -129,6 +129,7 @@ class _Only:
         kept.keep(self._folder, key, self._rows if not self._reason else {}, self._reason)
 
     def reasons(self, _: str) -> Rows:
+        yield from _told(self._snapshot)
         reason = self._reason
         if reason is None:
             reason = _kept_reason(self._snapshot, self._folder)
@@ -151,6 +152,7 @@ class _Several:
 
     def reasons(self, _: str) -> Rows:
         for snapshot, folder in self._jobs:
+            yield from _told(snapshot)
             if reason := _kept_reason(snapshot, folder):
                 yield snapshot.job, _problem(reason)
 
@@ -168,6 +170,13 @@ def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str]:
 def _kept_reason(snapshot: Snapshot, folder: Place) -> str:
     listed = kept.find(folder, kept.key(folder, snapshot.generation))
     return "" if listed is None else listed.reason
+
+
+def _told(snapshot: Snapshot) -> Rows:
+    """What of the job could not be used, or is no longer there."""
+    if snapshot.problems:
+        rows = problem_rows([(None, p) for p in snapshot.problems])
+        yield snapshot.job, pa.Table.from_batches([rows])
 
 
 def _problem(reason: str) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import polars as pl
     from duckdb import DuckDBPyConnection
 
+    from ..ingest.store import Folder
     from ..ingest.warehouse import Snapshot
     from .warehouse import Warehouse
 
@@ -103,6 +104,46 @@ class Job(Views):
         self._con, self._kept, self._study, self._whatif = None, False, None, None
         return self
 
+    def tag(
+        self,
+        tags: Mapping[str, str] | None = None,
+        *,
+        remove: Iterable[str] = (),
+        author: str | None = None,
+    ) -> list[dict[str, Any]]:
+        """Sets and removes tags; all tags then: tag, value, author, at_ns (since the epoch).
+
+        A tag `keep` keeps the job from being pruned. `author` is else $RETIME_AUTHOR, else the
+        user. Raises UsageError for a name or value that cannot be one.
+        """
+        from ..ingest import labels
+
+        said = labels.tag(self._folder, tags, remove=remove, author=author)
+        return [
+            {"tag": key, "value": t.value, "author": t.author, "at_ns": t.at_ns}
+            for key, t in sorted(said.tags.items())
+        ]
+
+    def note(
+        self, text: str | None = None, *, remove: int | None = None, author: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Adds a note, or removes one by its number; all notes then: note, text, author, at_ns."""
+        from ..ingest import labels
+
+        said = labels.read(self._folder)
+        if remove is not None:
+            said = labels.remove_note(self._folder, remove)
+        if text is not None:
+            said = labels.note(self._folder, text, author=author)
+        return [
+            {"note": n, "text": one.text, "author": one.author, "at_ns": one.at_ns}
+            for n, one in enumerate(said.notes, 1)
+        ]
+
+    @property
+    def _folder(self) -> Folder:
+        return self.warehouse.store.folder(self.id)
+
     def world_size(self) -> int | None:
         """Ranks that the job had, where a source says."""
         manifests, _ = self.warehouse.store.manifests(self.id)
@@ -127,8 +168,18 @@ class Job(Views):
         `culprit.find`) the rank that holds the job up, by root cause, `hang` (see `hangs.find`)
         who is missing from which collective, where Flight Recorder dumps tell. `holds` counts the
         rows of the other tables that the job has: topology, cost curves, routing and so on.
-        `fix_first` is what the page leads with (`fix_first.of_job`).
+        `fix_first` is what the page leads with (`fix_first.of_job`). `tags` and `notes` are what
+        was said of the job; `pruned` are tables whose rows were removed for their age (ns since
+        the epoch), and what needs them is as it was before, where that was kept.
         """
+        from ..ingest import labels
+        from . import kept_summary
+
+        said, pruned = labels.read(self._folder), self.snapshot.pruned
+        facts = (kept_summary.read(self) if pruned else None) or self._facts()
+        return {**facts, "tags": said.values, "notes": self.note(), "pruned": pruned}
+
+    def _facts(self) -> dict[str, Any]:
         from ..queries.loader import materialise
         from . import culprit, fix_first, frames, hangs
 

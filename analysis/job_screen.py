@@ -6,11 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import units
+from .keeping_screen import note_words, pruned_words, tag_words
 from .screen import clean
 from .sentences import clocks_sentence, straggler_sentence, unseen_sentence
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+MOST_NOTES = 3
+"""Of a job, the newest; `retime note JOB` has all."""
 
 STYLES = {
     "compute": "green",
@@ -68,6 +72,12 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         of_comms = f"{used:,} of {of_comms}"
     device = f", {clean(facts['device_name'])}" if facts.get("device_name") else ""
     line("job", clean(str(facts.get("job", ""))))
+    if facts.get("tags"):
+        line("tags", tag_words(facts["tags"]))
+    for said in (facts.get("notes") or ())[-MOST_NOTES:]:
+        line("note", note_words(said))
+    if facts.get("pruned"):
+        line("pruned", pruned_words(facts["pruned"]), "yellow")
     empty = not facts["ranks_seen"] and not facts["participations"]
     none_seen = "none: no source is the trace of a rank"
     line("ranks", none_seen if empty else f"{facts['ranks_seen']}{of_world}{where}{device}")

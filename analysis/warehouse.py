@@ -97,11 +97,84 @@ class Warehouse:
         """Ids of the jobs, sorted."""
         return sorted(self.store.jobs())
 
-    def jobs(self) -> pl.DataFrame:
-        """One row a job: ranks, framework, sources, steps, participations, clocks, problems."""
-        from . import frames
+    def jobs(self, where: str | None = None) -> pl.DataFrame:
+        """One row a job (`jobs.SCHEMA`): ranks, steps, clocks, problems, when it ran, tags, notes.
 
-        return frames.jobs(self.connect())
+        `where` is a condition in SQL over these columns: the jobs that it is true of. Reads small
+        files only. Raises UsageError, with the columns, for a condition that is none.
+        """
+        from . import jobs
+
+        return jobs.frame(self, where)
+
+    def verify(
+        self,
+        jobs: Iterable[str] | None = None,
+        *,
+        deep: bool = False,
+        repair: bool = False,
+        progress: Callable[..., None] | None = None,
+    ) -> pl.DataFrame:
+        """Whether jobs (all) hold what their manifests say; one row a finding, the worst first.
+
+        `severity` is lost (rows cannot be read), warning, or info (nothing is wrong); `do` says
+        what to do. With `deep` every byte is read. `repair` removes what is garbage and sets aside
+        what lies; `done` then says what was done. Raises WarehouseError for a job that there is
+        not.
+        """
+        from . import keeping
+
+        return keeping.verify(self, jobs, deep=deep, repair=repair, progress=progress)
+
+    def prune(
+        self,
+        jobs: Iterable[str] | None = None,
+        *,
+        older_than: str | float | None = None,
+        where: str | None = None,
+        keep: int | None = None,
+        keep_tags: Sequence[str] = (),
+        raw_events: bool = False,
+        dry_run: bool = True,
+        grace_s: float | None = None,
+    ) -> pl.DataFrame:
+        """Removes jobs that fit all that is given; a row each. Nothing, unless `dry_run` is false.
+
+        `older_than` ("90d", or seconds) counts from a job's newest source; `where` is as in
+        `jobs`; `keep` spares the newest so many jobs of the warehouse, `keep_tags` those with a
+        tag (`key` or `key=value`), and the tag `keep` always does. `raw_events` removes only the
+        rows of `events`. Files stay for `grace_s` (a day), for those who read them. Raises
+        UsageError where nothing says which jobs.
+        """
+        from . import keeping
+
+        return keeping.prune(
+            self,
+            jobs,
+            older_than=older_than,
+            where=where,
+            keep=keep,
+            keep_tags=keep_tags,
+            raw_events=raw_events,
+            dry_run=dry_run,
+            grace_s=grace_s,
+        )
+
+    def compact(
+        self,
+        jobs: Iterable[str] | None = None,
+        *,
+        grace_s: float | None = None,
+        progress: Callable[..., None] | None = None,
+    ) -> pl.DataFrame:
+        """Puts the small files of jobs (all) together into few; a row a job: files before, after.
+
+        The same rows, sources and derived tables. The small files stay for `grace_s` (a day), for
+        those who read them. Raises WarehouseError where a job cannot be read or written.
+        """
+        from . import keeping
+
+        return keeping.compact(self, jobs, grace_s=grace_s, progress=progress)
 
     def job(self, id: str | None = None) -> Job:
         """A job by id; without one, the only job there is.

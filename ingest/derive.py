@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,16 @@ import pyarrow as pa
 from .. import __version__
 from . import settings, staging, store
 from .errors import WarehouseError
-from .manifest import REMARKS, Generation, Manifest, Part, generation_id, generation_part
+from .keeping import slices, summary
+from .manifest import (
+    REMARKS,
+    Generation,
+    Manifest,
+    Part,
+    generation_id,
+    generation_part,
+    part_of_source,
+)
 from .schema import TABLES, problem_rows
 from .store import Folder, Place, reading
 from .writer import ROW_GROUP_ROWS, PartWriter
@@ -55,20 +65,22 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     from .matching.communicators import world_size
     from .matching.resolution import resolve
 
-    job_folder = store.folder(place)
+    job = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {
-        t: _rows(t, job_folder, [p.file for m in manifests for p in _parts(m, t)])
+        t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
         for t in ("collectives", "ranks", "comms", "steps", "transfers")
     }
-    formats = [m.format for m in manifests for p in _parts(m, "ranks") for _ in range(p.rows)]
+    formats = [
+        m.format for m in manifests for p in part_of_source(m, "ranks") for _ in range(p.rows)
+    ]
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
-    said, damaged, digest = settings.usable(job_folder)
+    said, damaged, digest = settings.usable(job)
     stepped = steps.find(
         views["steps"], resolved.collectives,
-        [([job_folder.address(p.file) for p in m.tables.get("events", [])], m.ranks)
+        [([partial(slices.rows, slices.of(job), p) for p in m.tables.get("events", [])], m.ranks)
          for m in manifests],
         said.step_annotation,
     )  # fmt: skip
@@ -111,41 +123,42 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
         tables=parts,
         tool_version=__version__,
         created_at_ns=time.time_ns(),
+        summary=summary.of_tables(
+            tables, manifests, _lost(job, manifests), [p for of_it in parts.values() for p in of_it]
+        ),
     )
 
 
-def _parts(manifest: Manifest, table: str) -> list[Part]:
-    # Before steps were derived a source's own were a table of their own.
-    return (manifest.views if TABLES[table].derived else manifest.tables).get(
-        table, manifest.tables.get(table, [])
-    )
+def _lost(job: Folder, manifests: list[Manifest]) -> int:
+    """Rows of the sources' own problems that say lost; sources that lost nothing are not read."""
+    losing = [m for m in manifests if m.problems.get("lost")]
+    rows = _rows("problems", job, [p for m in losing for p in m.tables.get("problems", [])])
+    return rows["severity"].cast(pa.string()).to_pylist().count("lost")
 
 
-def _rows(table: str, folder: Folder, files: list[str]) -> pa.Table:
-    """All rows of these files, in their order, with one dictionary a column."""
+def _rows(table: str, job: Folder, parts: list[Part]) -> pa.Table:
+    """All rows of these parts, in their order, the same whichever files hold them."""
     schema = TABLES[table].schema
+    held: dict[str, pa.Table] = {}
 
-    def rows(file: str) -> pa.Table:
+    def whole(file: str) -> None:
         try:
-            return _completed(reading.whole(folder.address(file)).read(schema.names), schema)
+            found = reading.whole(job.address(file)).read(schema.names)
+            held[file] = slices.completed(found, schema)
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
-                f"{folder.address(file)}: cannot be read ({e}); remove the manifest of the same "
-                "name and ingest the source again"
+                f"{job.address(file)}: cannot be read ({e}); `retime verify "
+                f"{job.name.removeprefix('job=')} --repair` sets it aside, then ingest the source "
+                "again"
             ) from e
 
-    read = reading.side_by_side(rows, files, folder.local is None)
-    if not read:
+    reading.side_by_side(whole, list(dict.fromkeys(p.file for p in parts)), job.local is None)
+    if not parts:
         return schema.empty_table()
-    return pa.concat_tables(read).unify_dictionaries().combine_chunks()
-
-
-def _completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with every column of the schema: one that an older version did not write is null."""
-    columns = [
-        rows[f.name] if f.name in rows.column_names else pa.nulls(len(rows), f.type) for f in schema
+    found = [
+        held[p.file] if p.first is None else held[p.file].slice(p.first, p.rows) for p in parts
     ]
-    return pa.table(dict(zip(schema.names, columns, strict=True))).cast(schema)
+    return slices.renumbered(pa.concat_tables(found))
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:

@@ -11,10 +11,14 @@ import msgspec
 
 from .. import __version__
 from .errors import RetimeError
+from .keeping.summary import Summary
 from .schema import PARTS, TABLES
 
 LAYOUT = 1
 """Version of the layout that this code reads and writes."""
+
+PACK_LAYOUT = 2
+"""Layout of packs, which code that knows only single sources must not read."""
 
 DERIVATION = 6
 """Raised whenever the same sources would give other derived tables."""
@@ -39,13 +43,21 @@ class BadManifest(RetimeError):
         self.file = str(path).rpartition("/")[2]
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One Parquet file: path inside the job's folder, rows, size in bytes, SHA-256 of its bytes."""
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One Parquet file: path inside the job's folder, rows, size in bytes, SHA-256 of its bytes.
+
+    Of a file that several sources share the part has `rows` rows from `first` on; never written.
+    """
 
     file: str
     rows: int
     bytes: int
     sha256: str
+    first: int | None = None
+
+
+PACKED = "packed"
+"""Stands where a format would in a manifest of several sources whose rows share files."""
 
 
 REMARKS = "remarks"
@@ -64,11 +76,34 @@ class Remark(msgspec.Struct, frozen=True):
     offset: int | None = None
 
 
+class Packed(msgspec.Struct, frozen=True):
+    """A source in a pack, as its own manifest had it; `rows` are its rows in the pack's files.
+
+    Table -> slices: (number of the pack's file of that table, first row there, rows).
+    """
+
+    id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    format: str
+    ranks: list[int]
+    world_sizes: list[int]
+    problems: dict[str, int]
+    tool_version: str
+    created_at_ns: int
+    rows: dict[str, list[tuple[int, int, int]]]
+    remarks: list[Remark] = []
+
+
 class Manifest(msgspec.Struct, frozen=True):
     """One source file and the parts that hold its rows.
 
     `tables` holds what is read as it stands; `views` the source's own rows of the derived tables.
     `problems` counts the occurrences by severity. `world_sizes` are those the source states.
+    `packed` are the sources of a pack (`keeping.packs`), `pruned` the tables whose rows were
+    removed for their age, and when (ns since the epoch). `columns` tells by table which columns
+    its files have (`schema.Table.fingerprint`); older versions did not say.
     """
 
     id: str
@@ -85,6 +120,9 @@ class Manifest(msgspec.Struct, frozen=True):
     created_at_ns: int
     layout: int = LAYOUT
     remarks: list[Remark] = []
+    packed: list[Packed] = []
+    pruned: dict[str, int] = {}
+    columns: dict[str, str] = {}
     token: str | msgspec.UnsetType = UNSET
     """Of who wrote it into an object store, in the names of its files: no two writers share one.
     Not said on a disk, where files get their names under a lock."""
@@ -93,6 +131,11 @@ class Manifest(msgspec.Struct, frozen=True):
     def parts(self) -> list[Part]:
         """Every file of the source."""
         return [p for t in (*self.tables.values(), *self.views.values()) for p in t]
+
+    @property
+    def ids(self) -> list[str]:
+        """Ids of the sources that it has the rows of."""
+        return [p.id for p in self.packed] if self.format == PACKED else [self.id]
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -104,6 +147,8 @@ class Generation(msgspec.Struct, frozen=True):
     tool_version: str
     created_at_ns: int
     layout: int = LAYOUT
+    summary: Summary | None = None
+    """the job in one line; None where an older version made it"""
     token: str | msgspec.UnsetType = UNSET
     """As a source's manifest has it."""
 
@@ -127,6 +172,26 @@ def source_manifest_name(source_id: str) -> str:
     return f"{source_id[:16]}.json"
 
 
+_PACK = "pack"
+"""Begins the names of packs and of their files, and no digest."""
+
+
+def pack_manifest_name(pack_id: str) -> str:
+    """File name of a pack's manifest."""
+    return f"{_PACK}{pack_id[:12]}.json"
+
+
+def is_pack(manifest_name: str) -> bool:
+    """Whether a manifest of this name is a pack's."""
+    return manifest_name.startswith(_PACK)
+
+
+def manifest_name(manifest: Manifest) -> str:
+    """File name of a manifest."""
+    name = pack_manifest_name if manifest.format == PACKED else source_manifest_name
+    return name(manifest.id)
+
+
 def generation_manifest_name(generation_id: str) -> str:
     """File name of a derived generation's manifest."""
     return f"derived-{generation_id}.json"
@@ -141,6 +206,19 @@ def source_part(table: str, source_id: str, n: int, token: str = "") -> str:
     return f"{room}/{source_id[:16]}{token and '-' + token}-{n:03d}.parquet"
 
 
+def pack_part(table: str, pack_id: str, n: int, token: str = "") -> str:
+    """Path in the job's folder of the n-th file with a pack's rows of a table."""
+    return source_part(table, f"{_PACK}{pack_id[:12]}", n, token)
+
+
+def part_of_source(manifest: Manifest, table: str) -> list[Part]:
+    """A source's own parts of a table, whether it is derived by now or not."""
+    # Before steps were derived a source's own were a table of their own.
+    return (manifest.views if TABLES[table].derived else manifest.tables).get(
+        table, manifest.tables.get(table, [])
+    )
+
+
 def generation_part(table: str, generation_id: str, token: str = "") -> str:
     """Path in the job's folder of a derived table's file."""
     return f"{table}/derived-{generation_id}{token and '-' + token}.parquet"
@@ -149,11 +227,12 @@ def generation_part(table: str, generation_id: str, token: str = "") -> str:
 def with_token(manifest: Manifest, token: str) -> tuple[Manifest, dict[str, str]]:
     """The manifest with a writer's token in the names of its files, and their new names by old."""
     names: dict[str, str] = {}
+    part = pack_part if manifest.format == PACKED else source_part
 
     def renamed(of_tables: dict[str, list[Part]]) -> dict[str, list[Part]]:
         out = {}
         for table, parts in of_tables.items():
-            goals = [source_part(table, manifest.id, n, token) for n in range(len(parts))]
+            goals = [part(table, manifest.id, n, token) for n in range(len(parts))]
             names.update(zip((p.file for p in parts), goals, strict=True))
             out[table] = [
                 msgspec.structs.replace(p, file=g) for p, g in zip(parts, goals, strict=True)
@@ -190,15 +269,16 @@ def checked_manifest(path: Path | str, m: Manifest) -> Manifest:
     """The manifest itself, where it belongs at this address. Raises BadManifest."""
     _require_layout(path, m)
     _require(path, _ID.fullmatch(m.id) is not None, "its id is not a digest")
-    own = source_manifest_name(m.id)
+    own = manifest_name(m)
     _require(path, str(path).rpartition("/")[2] == own, "its id is not the one in its name")
     token = _token(path, m)
+    part = pack_part if m.format == PACKED else source_part
     for staged, tables in ((False, m.tables), (True, m.views)):
         for table, parts in tables.items():
             once = table == _ONCE_PLAIN and not staged
             known = table in PARTS and TABLES[table].derived == (staged or once)
             _require(path, known, f"it names a table {table[:40]!r} that does not belong there")
-            expected = [source_part(table, m.id, n, token) for n in range(len(parts))]
+            expected = [part(table, m.id, n, token) for n in range(len(parts))]
             expected = [e.removeprefix("_staged/") for e in expected] if once else expected
             _check_parts(path, parts, expected)
     return m
@@ -258,15 +338,17 @@ def _decoded(path: Path | str, data: bytes, kind):
 
 
 def _require_layout(path: Path | str, m: Manifest | Generation) -> None:
+    reads = PACK_LAYOUT if isinstance(m, Manifest) and m.format == PACKED else LAYOUT
     _require(
-        path, m.layout == LAYOUT, f"its layout is {m.layout}, this version reads {LAYOUT}; upgrade"
+        path, m.layout == reads, f"its layout is {m.layout}, this version reads {reads}; upgrade"
     )
 
 
 def _check_parts(path: Path | str, parts: list[Part], expected: list[str]) -> None:
     # The name is a function of table and id: nothing else is ever opened, whatever the file says.
     _require(path, [p.file for p in parts] == expected, "it names files that are not its own")
-    _require(path, all(p.rows >= 0 and p.bytes >= 0 for p in parts), "it has a negative size")
+    sound = all(p.rows >= 0 and p.bytes >= 0 and p.first is None for p in parts)
+    _require(path, sound, "it has a negative size, or a slice")
 
 
 def _require(path: Path | str, holds: bool, what: str) -> None:

@@ -16,7 +16,9 @@ from pathlib import Path
 from . import settings
 from .detect import clash_group
 from .errors import StoreBusy, StoreRefused
+from .keeping import packs, prune
 from .manifest import (
+    PACKED,
     BadManifest,
     Generation,
     Manifest,
@@ -24,7 +26,7 @@ from .manifest import (
     generation_id,
     generation_manifest_name,
     generation_with_token,
-    source_manifest_name,
+    manifest_name,
     with_token,
 )
 from .object_jobs import (
@@ -37,12 +39,13 @@ from .object_jobs import (
     read_generation,
     write_list,
 )
-from .store import Folder
+from .store import Entry, Folder
 from .store.claims import FOLDER as CLAIMS
 from .store.claims import claimed
 from .store.reading import know, side_by_side
 
 KEPT = "_kept"
+QUARANTINE = "_quarantine"
 CLAIMED_RANKS = 256
 """Ranks that many apart share a claim, so that a source of all ranks needs no more of them."""
 
@@ -58,18 +61,19 @@ def commit(
     check: Check,
 ) -> bool:
     """Brings a finished source into the job; see `staging.commit`. `check` raises for a clash."""
+    prune.remove_dead(folder)
     if _there(folder, manifest, known):
         return False
-    check([m for m in known.values() if m is not None])
+    check([s for m in known.values() if m is not None for s in packs.sources(m)])
     named, names = with_token(manifest, secrets.token_hex(6))
     files = [(staged / here, names[goal]) for here, goal in moves]
-    name = source_manifest_name(named.id)
+    name = manifest_name(named)
     try:
         _upload(folder, files)
         with claimed(folder, _claims(named)) as claims:
             if _there(folder, named, known):
                 raise FileExistsError(name)
-            check([m for m in known.values() if m is not None])
+            check([s for m in known.values() if m is not None for s in packs.sources(m)])
             claims.check()
             # One that cannot be used stands in the way: it is replaced.
             _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in known)
@@ -95,7 +99,7 @@ def _there(folder: Folder, manifest: Manifest, known: dict[str, Manifest | None]
             known[name] = m if isinstance(m, Manifest) else None
     for gone in known.keys() - set(names):
         del known[gone]
-    return any(m is not None and m.id == manifest.id for m in known.values())
+    return any(manifest.id in m.ids for m in known.values() if m is not None)
 
 
 def _claims(manifest: Manifest) -> list[str]:
@@ -163,9 +167,11 @@ def sweep(
     seen: Look,
     spared: Callable[[list[tuple[int, str, bool]]], list[str]],
     abandoned_s: float = 24 * 3600.0,
+    packed_s: float = 24 * 3600.0,
 ) -> list[str]:
     """Removes superseded generations, what was kept of them, and what no manifest names.
 
+    What a pack took the place of goes `packed_s` after that.
     Ages are told by the store's own clock: that of its newest object. Gives the names removed.
     """
     entries = seen.entries
@@ -179,7 +185,10 @@ def sweep(
     made = dict(
         zip(derived, side_by_side(lambda i: read_generation(folder, i), ids, True), strict=True)
     )
-    present = {n.removesuffix(".json") for n in seen.manifests}
+    whole = {n: m for n, m in seen.manifests.items() if isinstance(m, Manifest)}
+    settled = packs.settled(list(whole.values()), [], MANIFESTS)
+    out = _packed(whole, settled, entries, now_ns - packed_s * 1e9)
+    present = {id[:16] for m in settled.units for id in m.ids}
     said = settings.usable(folder).digest_derived
     told = []
     for name, g in made.items():
@@ -194,13 +203,15 @@ def sweep(
               for n, g in standing.items() if g is None}  # fmt: skip
     left_behind = {p.file for n in gone if (g := made[n]) is not None for p in g.parts}
     broken = {n for n, m in seen.manifests.items() if isinstance(m, BadManifest)}
-    for m in seen.manifests.values():
-        named |= {p.file for p in m.parts} if isinstance(m, Manifest) else set()
+    for name, m in whole.items():
+        (left_behind if name in out else named).update(p.file for p in m.parts)
     stands = {n.removeprefix(f"{MANIFESTS}/derived-").removesuffix(".json") for n in standing}
-    removed = list(gone)
+    removed = [*gone, *(f"{MANIFESTS}/{name}" for name in out)]
     for name in sorted(entries):
         room, _, base = name.rpartition("/")
-        if room == KEPT:
+        if name.startswith(f"{QUARANTINE}/"):
+            go = False
+        elif room == KEPT:
             go = base.split(".")[0] not in stands
         elif room in (MANIFESTS, SOURCES) or not name.endswith(".parquet"):
             go = room == CLAIMS and old(name)
@@ -219,3 +230,17 @@ def sweep(
         folder.remove([n for n in removed if n.startswith(f"{MANIFESTS}/")])
         folder.remove([n for n in removed if not n.startswith(f"{MANIFESTS}/")])
     return removed
+
+
+def _packed(
+    whole: dict[str, Manifest], settled: packs.Standing, entries: dict[str, Entry], before: float
+) -> list[str]:
+    """Names of manifests whose sources a pack that counts has had since `before` (ns)."""
+    units = {manifest_name(m) for m in settled.units}
+    ids = {
+        id
+        for m in settled.units
+        if m.format == PACKED and entries[f"{MANIFESTS}/{manifest_name(m)}"].modified_ns <= before
+        for id in m.ids
+    }
+    return [n for n, m in whole.items() if n not in units and ids.issuperset(m.ids)]

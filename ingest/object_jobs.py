@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from .errors import WarehouseError
+from .keeping import tombstone
 from .manifest import (
     LAYOUT,
     MAX_MANIFEST_BYTES,
@@ -37,6 +38,7 @@ LISTED_FROM = 32
 """So many manifests that no list has are worth a new one, and an eighth of those that one has."""
 
 MOST_LISTED_BYTES = 256 << 20
+_TRIES = 20
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -82,9 +84,23 @@ class Look(NamedTuple):
 
 
 def look(folder: Folder) -> Look:
-    """The job as it is now: one listing, and its manifests. Raises StoreBusy, StoreRefused."""
+    """The job as it is now: one listing, and its manifests. Raises StoreBusy, StoreRefused.
+
+    A job that is pruned meanwhile is seen whole or not at all (`keeping.tombstone`).
+    """
+    for _ in range(_TRIES):
+        found = _look(folder)
+        if found is not None:
+            return found
+    raise WarehouseError(f"{folder}: changes faster than it can be read; try again")
+
+
+def _look(folder: Folder) -> Look | None:
+    """The same; None where a manifest went away while others were read."""
     entries = folder.entries()
+    stone = tombstone.read(folder) if tombstone.FILE in entries else tombstone.NONE
     names = manifest_names(entries)
+    names = tombstone.alive(folder, MANIFESTS, names, stone)
     known = _from_lists(folder, entries, names)
     unlisted = len(names) - len(known)
     for name in names:
@@ -96,6 +112,8 @@ def look(folder: Folder) -> Look:
         if isinstance(m, Manifest):
             _hold(_key(folder, name, entries), m)
     found = {n: m for n in names if (m := known[n]) is not None}
+    if len(found) < len(names) or tombstone.read(folder) != stone:
+        return None
     for m in found.values():
         for part in m.parts if isinstance(m, Manifest) else ():
             if (entry := entries.get(part.file)) is not None:

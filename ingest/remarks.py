@@ -23,6 +23,9 @@ def remember(folder: Place, odd: Iterable[tuple[str, Problem]]) -> bool:
     Those it knows already, and those of places that are sources by now, are left out; gives
     whether any were new. Raises WarehouseError where the disk refuses.
     """
+    odd = list(odd)
+    if not odd:
+        return False  # reading all manifests takes time in a job of a thousand ranks
     present, _ = staging.readable_manifests(folder)
     known = {r for m in present for r in m.remarks}
     sources = {m.name for m in present if m.format != REMARKS}

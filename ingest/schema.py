@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -70,6 +71,12 @@ class Table(NamedTuple):
     def schema(self) -> pa.Schema:
         """The Arrow schema of the table's files (`job` is the hive partition, not a column)."""
         return pa.schema([(c.name, c.type) for c in self.columns])
+
+    @property
+    def fingerprint(self) -> str:
+        """Short text that changes with the names and types of the columns."""
+        said = ";".join(f"{c.name} {c.type}" for c in self.columns)
+        return hashlib.sha256(said.encode()).hexdigest()[:8]
 
     def batch(self, data: Mapping[str, Any]) -> pa.RecordBatch:
         """A batch with this table's schema from columns by name; those not given are null.

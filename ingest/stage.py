@@ -105,6 +105,7 @@ def stage_source(
         problems=counts,
         tool_version=__version__,
         created_at_ns=time.time_ns(),
+        columns={t: TABLES[t].fingerprint for t in tables},
     )
     return Staged(manifest, moves, problems[:REPORTED_PROBLEMS])
 

@@ -21,12 +21,16 @@ from typing import TYPE_CHECKING, TypeVar
 from . import settings, store
 from .detect import clash_group
 from .errors import UsageError, WarehouseError
+from .keeping import packs, tombstone
 from .manifest import (
+    PACKED,
     BadManifest,
     Generation,
     Manifest,
     generation_id,
     generation_manifest_name,
+    is_pack,
+    manifest_name,
     read_generation,
     read_manifest,
     source_manifest_name,
@@ -53,6 +57,8 @@ SUPERSEDED_S = 24 * 3600.0
 
 GENERATIONS_KEPT = 8
 """No more than these stay, the newest of them: a source a call must not fill the disk."""
+
+_TRIES = 20
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -133,7 +139,7 @@ def _remove_scratch() -> None:
         with contextlib.suppress(OSError):
             if path.is_symlink() or path.stat().st_uid != os.getuid():
                 continue
-            if not _alive(path.name.removeprefix(SCRATCH), path):
+            if not alive(path.name.removeprefix(SCRATCH), path):
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -241,20 +247,27 @@ def commit(
             return object_commits.commit(objects, staged, moves, manifest, known, check)
     job_folder = _path(place)
     with writing(job_folder.parent), locked(job_folder):
+        _remove_dead(job_folder)
         for name in _manifest_names(job_folder):
             if name not in known:
                 try:
                     known[name] = read_manifest(job_folder / MANIFESTS / name)
                 except BadManifest:
                     known[name] = None
-        present = [m for m in known.values() if m is not None]
+        present = [s for m in known.values() if m is not None for s in packs.sources(m)]
         if any(m.id == manifest.id for m in present):
             return False
         check(present)
-        name = source_manifest_name(manifest.id)
+        name = manifest_name(manifest)
         _move_in(job_folder, staged, moves, manifest, name)
         known[name] = manifest
     return True
+
+
+def _remove_dead(job_folder: Path) -> None:
+    from .keeping import prune  # it locks as this does, and imports it
+
+    prune.remove_dead(store.folder(job_folder))
 
 
 def publish(
@@ -290,7 +303,7 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
     A generation is out of use from the making of the next one on, unless it is this version's
     of exactly the sources and settings that are there now.
     """
-    present = {n.removesuffix(".json") for n in _manifest_names(job_folder)}
+    present = _present(job_folder)
     said = settings.usable(job_folder).digest_derived
     found: list[tuple[int, Path, bool]] = []
     for path in (job_folder / MANIFESTS).glob("derived-*.json"):
@@ -322,6 +335,16 @@ def _out_of_use(found: list[tuple[int, T, bool]]) -> list[T]:
     return removed
 
 
+def _present(job_folder: Path) -> set[str]:
+    """The first 16 digits of each source's id, as far as names and packs tell."""
+    names = _manifest_names(job_folder)
+    found = {n.removesuffix(".json") for n in names if not is_pack(n)}
+    for name in filter(is_pack, names):
+        with contextlib.suppress(BadManifest, OSError):
+            found |= {id[:16] for id in read_manifest(job_folder / MANIFESTS / name).ids}
+    return found
+
+
 def _generation_of(path: Path) -> str:
     """Whose a derived file is, as the name of its manifest has it: a token may follow."""
     return "-".join(path.stem.split("-")[:2])
@@ -335,6 +358,29 @@ def _remove_kept(job_folder: Path) -> list[Path]:
     removed = [p for p in (job_folder / KEPT).glob("*") if p.name.split(".")[0] not in standing]
     for path in removed:
         path.unlink(missing_ok=True)
+    return removed
+
+
+def _remove_packed(job_folder: Path, grace_s: float) -> list[Path]:
+    """Removes manifests whose sources a pack has had for long; gives the paths.
+
+    Their files go with what no manifest names.
+    """
+    names = _manifest_names(job_folder)
+    if not any(map(is_pack, names)):
+        return []
+    units = standing(job_folder).units
+    before = time.time_ns() - grace_s * 1e9
+    packed = [m for m in units if m.format == PACKED and m.created_at_ns <= before]
+    ids = {id for m in packed for id in m.ids}
+    single = {source_manifest_name(id) for id in ids}
+    removed = []
+    for name in {*names} - {manifest_name(m) for m in units}:
+        path = job_folder / MANIFESTS / name
+        with contextlib.suppress(BadManifest, OSError):
+            if name in single or (is_pack(name) and ids.issuperset(read_manifest(path).ids)):
+                path.unlink(missing_ok=True)
+                removed.append(path)
     return removed
 
 
@@ -456,45 +502,105 @@ def _manifest_names(job_folder: Path) -> list[str]:
 
 
 def readable_manifests(place: Place) -> tuple[list[Manifest], list[BadManifest]]:
-    """The job's source manifests whose files all stand, by id, and what is wrong with others."""
+    """The job's sources whose files all stand, by id, and what is wrong with other manifests.
+
+    Those of packs are given one by one. Raises WarehouseError where the job changes faster than it
+    can be read.
+    """
+    return _counted(place, standing(place))
+
+
+def readable_in(objects: Folder, seen: Look) -> tuple[list[Manifest], list[BadManifest]]:
+    """The same of a job in an object store, as it was seen."""
+    return _counted(objects, _standing_in(objects, seen))
+
+
+def _counted(place: Place, found: packs.Standing) -> tuple[list[Manifest], list[BadManifest]]:
+    sources = [s for m in found.units for s in packs.sources(m)]
+    return _one_source_each(store.folder(place), sources, found.bad, found.covered)
+
+
+def standing(place: Place) -> packs.Standing:
+    """Which of a job's manifests count, as they lie there: packs, and sources that are in none.
+
+    What is pruned meanwhile is either seen whole or not at all (`keeping.tombstone`).
+    """
+    folder = store.folder(place)
     if (objects := _of_objects(place)) is not None:
         from . import object_jobs
 
         seen = object_jobs.look(objects)
         object_jobs.write_list(objects, seen)
-        return readable_in(objects, seen)
-    job_folder = _path(place)
-    good: list[Manifest] = []
+        return _standing_in(objects, seen)
+    for _ in range(_TRIES):
+        stone = tombstone.read(folder)
+        found = _standing(_path(place), stone)
+        if found is not None and tombstone.read(folder) == stone:
+            return found
+    raise WarehouseError(f"{folder}: changes faster than it can be read; try again")
+
+
+def _standing(job_folder: Path, stone: tombstone.Tombstone) -> packs.Standing | None:
+    """The same on a disk; None where a manifest went away while others were read."""
     bad: list[BadManifest] = []
-    for name in _manifest_names(job_folder):
-        path = job_folder / MANIFESTS / name
-        try:
-            manifest = read_manifest(path)
-            missing = missing_part(job_folder, manifest)
-            if missing:
-                raise _missing(path, manifest, missing)
-            good.append(manifest)
-        except FileNotFoundError:
-            continue
-        except OSError as e:
-            bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
-        except BadManifest as e:
-            bad.append(e)
-    return _one_source_each(job_folder, good, bad)
+    names = _manifest_names(job_folder)
+
+    def readable(names: list[str]) -> list[Manifest]:
+        good = []
+        for name in names:
+            path = job_folder / MANIFESTS / name
+            try:
+                if name in stone.manifests and stone.has(name, path.read_bytes()):
+                    continue
+                good.append(_whole(job_folder, path))
+            except FileNotFoundError:
+                raise
+            except OSError as e:
+                bad.append(BadManifest(path, f"cannot be read: {e.strerror}"))
+            except BadManifest as e:
+                bad.append(e)
+        return good
+
+    try:
+        of_packs = readable([n for n in names if is_pack(n)])
+        counted = packs.counted(of_packs)
+        covered = {source_manifest_name(id) for id in counted.covered}
+        # What a pack took the place of need not be read; it stays for those who read it already.
+        single = readable([n for n in names if not is_pack(n) and n not in covered])
+    except FileNotFoundError:
+        return None
+    return packs.settled([*of_packs, *single], bad, str(job_folder / MANIFESTS))
 
 
-def readable_in(objects: Folder, seen: Look) -> tuple[list[Manifest], list[BadManifest]]:
-    """The same of a job in an object store, as it was seen."""
+def _standing_in(objects: Folder, seen: Look) -> packs.Standing:
+    """The same in an object store, of what was seen."""
     good: list[Manifest] = []
     bad: list[BadManifest] = []
     for name, m in seen.manifests.items():
+        address = objects.address(f"{MANIFESTS}/{name}")
         if isinstance(m, BadManifest):
             bad.append(m)
         elif missing := seen.missing(m):
-            bad.append(_missing(objects.address(f"{MANIFESTS}/{name}"), m, missing))
+            bad.append(_missing(address, m, missing))
         else:
-            good.append(m)
-    return _one_source_each(objects, good, bad)
+            try:
+                packs.check(address, m)
+                good.append(m)
+            except BadManifest as e:
+                bad.append(e)
+    found = packs.settled(good, bad, objects.address(MANIFESTS))
+    covered = {source_manifest_name(id) for id in found.covered}
+    return found._replace(bad=[e for e in found.bad if e.file not in covered])
+
+
+def _whole(job_folder: Path, path: Path) -> Manifest:
+    """A manifest whose files stand. Raises BadManifest, FileNotFoundError, OSError."""
+    manifest = read_manifest(path)
+    packs.check(path, manifest)
+    missing = missing_part(job_folder, manifest)
+    if missing:
+        raise _missing(path, manifest, missing)
+    return manifest
 
 
 def _missing(path: Path | str, manifest: Manifest, part: str) -> BadManifest:
@@ -504,23 +610,24 @@ def _missing(path: Path | str, manifest: Manifest, part: str) -> BadManifest:
 
 
 def _one_source_each(
-    job_folder: Path | Folder, good: list[Manifest], bad: list[BadManifest]
+    job_folder: Folder, good: list[Manifest], bad: list[BadManifest], packed: set[str]
 ) -> tuple[list[Manifest], list[BadManifest]]:
     """Leaves out a source with a rank that an earlier one has: its rows would count twice.
 
-    Sources that do not exclude each other (`detect.clash_group`) all stay.
+    Sources that do not exclude each other (`detect.clash_group`) all stay, and those that are in a
+    pack (ids `packed`), which were alone when they came into it.
     """
     owners: dict[tuple[str, int], Manifest] = {}
     kept: list[Manifest] = []
-    for m in sorted(good, key=lambda m: (m.created_at_ns, m.id)):
+    for m in sorted(good, key=lambda m: (m.id not in packed, m.created_at_ns, m.id)):
         group = clash_group(m.format)
         mine = [] if group is None else [(group, r) for r in m.ranks]
         taken = next((key for key in mine if key in owners), None)
-        if taken is None:
+        if taken is None or m.id in packed:
             kept.append(m)
             owners |= dict.fromkeys(mine, m)
             continue
-        path = str(job_folder / MANIFESTS / source_manifest_name(m.id))
+        path = f"{job_folder}/{MANIFESTS}/{source_manifest_name(m.id)}"
         what = f"{m.name} has rank {taken[1]} as {owners[taken].name} has, so the later is left out"
         bad.append(BadManifest(path, what))
     return sorted(kept, key=lambda m: m.id), bad
@@ -537,31 +644,38 @@ def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | Non
     return None
 
 
-def remove_orphans(place: Place) -> list[str]:
+def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
     """Removes what dead processes left: unfinished work, and files that no manifest names.
 
     Unfinished work goes when its process is gone (same machine) or when nothing touched it for
-    `ABANDONED_S`; derived generations that are out of use go too. Returns the paths removed,
-    relative to the job's folder.
+    `ABANDONED_S`; derived generations that are out of use go too, and single sources `grace_s`
+    (`SUPERSEDED_S`) after a pack took their place. Returns the paths removed, relative to the job's
+    folder.
     """
     removed: list[str] = []
     if (objects := _of_objects(place)) is not None:
         from . import object_commits, object_jobs
 
         seen = object_jobs.look(objects)
-        return object_commits.sweep(objects, seen, _out_of_use, ABANDONED_S)
+        grace_s = SUPERSEDED_S if grace_s is None else grace_s
+        return object_commits.sweep(objects, seen, _out_of_use, ABANDONED_S, grace_s)
     job_folder = _path(place)
     if not job_folder.is_dir():
         return removed
     with writing(job_folder.parent):
         incoming = job_folder / INCOMING
         for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
-            if token.is_dir() and not _alive(token.name, token):
+            if token.is_dir() and not alive(token.name, token):
                 shutil.rmtree(token, ignore_errors=True)
                 removed.append(str(token.relative_to(job_folder)))
         with locked(job_folder) as held:
             manifests = job_folder / MANIFESTS
-            gone = [*_remove_superseded(job_folder), *_remove_kept(job_folder)]
+            _remove_dead(job_folder)
+            gone = [
+                *_remove_superseded(job_folder),
+                *_remove_kept(job_folder),
+                *_remove_packed(job_folder, SUPERSEDED_S if grace_s is None else grace_s),
+            ]
             removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}
             for path in sorted(
@@ -612,7 +726,7 @@ def _born(pid: int) -> str:
         return ""
 
 
-def _alive(name: str, token: Path) -> bool:
+def alive(name: str, token: Path) -> bool:
     """Whether somebody may still be working in a folder of unfinished work; `name` says who."""
     parts = name.split(".")
     if parts[:2] == owner().split(".")[:2] and len(parts) == 5 and parts[2].isdecimal():

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from . import settings, staging, store
 from .errors import NoSources, StoreBusy, UsageError, WarehouseError
+from .keeping import tombstone
 from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
 from .store import Folder, reading
@@ -28,7 +29,9 @@ class Snapshot:
     addresses in an object store; an empty list where there are none). `problems` says what of the
     job could not be used. `keep` holds a temporary folder for as long as the snapshot lives, where
     the job could not be written to. `kernels` are the user's rules for `events.category`, which
-    apply where events are read.
+    apply where events are read. `pruned` are the tables whose rows were removed from some sources
+    for their age, and when (ns since the epoch); `older` those of which some file may lack columns,
+    as older versions wrote it.
     """
 
     job: str
@@ -38,6 +41,8 @@ class Snapshot:
     problems: list[Problem] = field(default_factory=list)
     keep: object = None
     kernels: tuple[settings.KernelRule, ...] = ()
+    older: frozenset[str] = frozenset()
+    pruned: dict[str, int] = field(default_factory=dict)
 
 
 class Warehouse:
@@ -70,6 +75,10 @@ class Warehouse:
         """
         name = f"job={check_job_id(job)}"
         return self.root / name if self.root.local is None else self.root.local / name
+
+    def folder(self, job: str) -> Folder:
+        """A job's folder, wherever it lies. Raises UsageError for an id that cannot be one."""
+        return store.folder(self.job_folder(job))
 
     def check_readable(self) -> None:
         """Raises WarehouseError where there is no warehouse to read."""
@@ -140,11 +149,18 @@ class Warehouse:
                 continue
             manifests = self.path / name / staging.MANIFESTS
             try:
-                if any(n.endswith(".json") for n in os.listdir(manifests)):
+                there = [n for n in os.listdir(manifests) if n.endswith(".json")]
+                if there and tombstone.alive(self.folder(job), staging.MANIFESTS, there):
                     found.append(job)
             except OSError:
                 continue
         return found
+
+    def folders(self) -> list[str]:
+        """Ids of all jobs that have a folder, those too that were pruned."""
+        self.check_readable()
+        names = (n.removeprefix("job=") for n in self.root.names() if n.startswith("job="))
+        return sorted(n for n in names if _JOB_ID.fullmatch(n))
 
     def manifests(self, job: str) -> tuple[list[Manifest], list[BadManifest]]:
         """The job's sources whose files stand, by id, and what is wrong with the others."""
@@ -230,9 +246,12 @@ class Warehouse:
         known = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
         return f"no job {job} in {self.root}; " + (f"jobs: {known}" if jobs else "it has no jobs")
 
-    def remove_orphans(self, job: str) -> list[str]:
-        """Removes what dead processes left in a job; the paths, relative to the job's folder."""
-        return staging.remove_orphans(self.job_folder(job))
+    def remove_orphans(self, job: str, grace_s: float | None = None) -> list[str]:
+        """Removes what dead processes left in a job; the paths, relative to the job's folder.
+
+        What a pack took the place of goes `grace_s` (a day) after that.
+        """
+        return staging.remove_orphans(self.job_folder(job), grace_s)
 
 
 def assemble(
@@ -246,16 +265,39 @@ def assemble(
 ) -> Snapshot:
     """The snapshot of these sources with this generation of derived tables."""
     files: dict[str, list[str]] = {t: [] for t in TABLES}
+    older = set()
     for m in manifests:
         for table, parts in m.tables.items():
             if TABLES[table].derived:
                 continue  # a source's own rows of before that table was derived
             files[table] += [folder.address(p.file) for p in parts]
+            if m.columns.get(table) != TABLES[table].fingerprint:
+                older.add(table)
+    # Sources of a pack share files, and all of a pack's sources are there.
+    files = {table: list(dict.fromkeys(paths)) for table, paths in files.items()}
     for table, parts in generation.tables.items():
         files[table] += [derived_folder.address(p.file) for p in parts]
     problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
+    pruned: dict[str, int] = {}
+    for m in manifests:
+        pruned |= {t: max(at_ns, pruned.get(t, 0)) for t, at_ns in m.pruned.items()}
+    problems += [_pruned(table, at_ns, manifests) for table, at_ns in pruned.items()]
     rules = tuple(settings.usable(folder).said.kernels)
-    return Snapshot(job, files, manifests, generation, problems, keep, rules)
+    return Snapshot(
+        job, files, manifests, generation, problems, keep, rules, frozenset(older), pruned
+    )
+
+
+def _pruned(table: str, at_ns: int, manifests: list[Manifest]) -> Problem:
+    n = sum(table in m.pruned for m in manifests)
+    on = time.strftime("%Y-%m-%d", time.gmtime(at_ns / 1e9))
+    return Problem(
+        f"{table}_pruned",
+        f"the rows of {table} of {n} of {len(manifests)} sources were pruned on {on} (retime prune "
+        f"--raw-events): what is computed from them is empty or only of the others",
+        "info",
+        n,
+    )
 
 
 def check_job_id(job: str) -> str:

@@ -30,6 +30,7 @@ def connect(
     *,
     jobs: Iterable[str] | None = None,
     categories: Mapping[str, Mapping[str, str]] | None = None,
+    older: Mapping[str, Container[str]] | None = None,
     memory_limit: str | None = None,
     threads: int | None = None,
     filesystem: AbstractFileSystem | None = None,
@@ -39,7 +40,9 @@ def connect(
     Every table of the schema is a view with `job` as its first column; a table without files is
     there too, typed and empty. `jobs` keeps only those jobs; `memory_limit` is DuckDB's ("8GB").
     `categories` (job -> kernel's name -> category) takes the place of what `events` has stored.
-    Nothing is read until a query asks for it, apart from the footer of a table's first file.
+    `older` (job -> tables) are those of which some file may lack columns, as an older version wrote
+    it: these are null there. Nothing is read until a query asks for it, apart from the footer of a
+    table's first file; of an older table all footers.
     `filesystem` opens the files where their names are its addresses (`served.ReadOnlyFiles`).
 
     Raises KeyError for a job or a table that does not exist.
@@ -54,8 +57,8 @@ def connect(
     # In Jupyter without ipywidgets there is no bar, and DuckDB refuses to be told so.
     if con.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
         con.execute("SET enable_progress_bar = false")
-    # Joins over several columns are guessed to have few rows, and with few DuckDB compares each with
-    # each: that grows with the square of a job.
+    # Joins over several columns are guessed to have few rows, and then DuckDB compares each row
+    # with each: that grows with the square of a job.
     con.execute("SET asof_loop_join_threshold = 0")
     con.execute("SET nested_loop_join_threshold = 0")
     if memory_limit is not None:
@@ -73,7 +76,8 @@ def connect(
         _keep_categories(con, said)
     for table in TABLES.values():
         if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
-            con.execute(_view(table, by_job, said if table.name == "events" else ()))
+            lacking = {j for j, tables in (older or {}).items() if table.name in tables}
+            con.execute(_view(table, by_job, said if table.name == "events" else (), lacking))
     return con
 
 
@@ -211,18 +215,28 @@ def _keep_categories(con: duckdb.DuckDBPyConnection, said: Mapping[str, Mapping[
     con.unregister("_rows")
 
 
-def _view(table: Table, by_job: Mapping[str, Sequence[str]], said: Container[str] = ()) -> str:
+def _view(
+    table: Table,
+    by_job: Mapping[str, Sequence[str]],
+    said: Container[str] = (),
+    older: Container[str] = (),
+) -> str:
     """The statement that makes one table a view, `job` first, over the files of each job.
 
-    Of the jobs in `said`, kernels have the category of `_said_categories` where that has one.
+    Of the jobs in `said`, kernels have the category of `_said_categories` where that has one. Of
+    those in `older` columns that a file lacks are null.
     """
     columns = ", ".join(f"{_name(c.name)}::{sql_type(c.type)} AS {c.name}" for c in table.columns)
     parts = []
     for job, paths in by_job.items():
-        rows = (
-            f"read_parquet([{', '.join(_text(pattern(p)) for p in paths)}], "
-            "hive_partitioning = false)"
-        )
+        listed = ", ".join(_text(pattern(p)) for p in paths)
+        rows = f"read_parquet([{listed}], hive_partitioning = false)"
+        if job in older:
+            none = ", ".join(f"NULL::{sql_type(c.type)} AS {_name(c.name)}" for c in table.columns)
+            rows = (
+                f"(FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = true) "
+                f"UNION ALL BY NAME SELECT {none} WHERE false)"
+            )
         if job in said:
             rows = (
                 "(SELECT e.* REPLACE (coalesce(s.category, e.category) AS category) "

@@ -97,6 +97,11 @@ def _identity(snapshot: Any) -> tuple[Any, ...]:
 
 def _built(snapshot: Any) -> ReplayJob:
     files, job = snapshot.files, snapshot.job
+    if "events" in getattr(snapshot, "pruned", ()):
+        raise UnusableInput(
+            f"job {job!r} has no events any more: they were pruned (retime prune --raw-events), "
+            "so there is nothing to replay; ingest its traces into a job of another name"
+        )
     if source(files) == "recorded":
         return recorded.load(files, job=job)
     frames = tables(files, kernel_rules.categories(files, getattr(snapshot, "kernels", ())))
@@ -147,19 +152,38 @@ def read(
     where: pl.Expr | None = None,
     columns: Sequence[str] | None = None,
 ) -> pl.DataFrame:
-    """Rows of one table from its Parquet files; an empty frame where it has none."""
+    """Rows of one table from its Parquet files; an empty frame where it has none.
+
+    Columns that a file lacks, as an older version wrote it, are null.
+    """
     paths = [str(p) for p in files.get(table) or ()]
-    if paths:
-        rows = reading.scan(paths)
-    else:
-        empty = pl.from_arrow(TABLES[table].schema.empty_table())
-        assert isinstance(empty, pl.DataFrame)
-        rows = empty.lazy()
-    if where is not None:
-        rows = rows.filter(where)
-    if columns is not None:
-        rows = rows.select(columns)
-    return rows.collect()
+
+    def asked(rows: pl.LazyFrame) -> pl.DataFrame:
+        rows = rows if where is None else rows.filter(where)
+        return (rows if columns is None else rows.select(columns)).collect()
+
+    if not paths:
+        return asked(_empty(table).lazy())
+    try:
+        found = asked(reading.scan(paths))
+    except (pl.exceptions.ColumnNotFoundError, pl.exceptions.SchemaError):
+        return asked(_completed(paths, table))
+    whole = columns is not None or TABLES[table].derived
+    if whole or set(found.columns) >= set(TABLES[table].schema.names):
+        return found
+    return asked(_completed(paths, table))
+
+
+def _empty(table: str) -> pl.DataFrame:
+    empty = pl.from_arrow(TABLES[table].schema.empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    return empty
+
+
+def _completed(paths: Sequence[str], table: str) -> pl.LazyFrame:
+    """The rows of files of which some lack columns."""
+    each = [reading.scan([p]) for p in paths]
+    return pl.concat([_empty(table).lazy(), *each], how="diagonal_relaxed")
 
 
 def source(files: Mapping[str, Sequence[Any]]) -> str:

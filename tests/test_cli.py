@@ -14,7 +14,7 @@ from retime import cli
 COMMANDS = (
     "demo", "ingest", "upload", "jobs", "show", "dims", "kernels", "problems", "sql", "tables",
     "files", "replay", "policies", "model", "plan", "fabric", "stragglers", "diff", "fleet",
-    "analyse", "report", "notebook", "export",
+    "analyse", "report", "notebook", "tag", "note", "verify", "prune", "compact", "export",
 )  # fmt: skip
 
 

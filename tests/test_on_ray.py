@@ -19,6 +19,7 @@ import pytest
 from retime import cli
 from retime.ingest import detect, on_ray, staging
 from retime.ingest.on_ray import connection
+from retime.ingest.on_ray.quiet import quiet
 from retime.ingest.run import ingest
 from retime.ingest.workers import WorkerDied
 
@@ -63,14 +64,18 @@ def processes_with(mark: str) -> list[int]:
     return found
 
 
-def started(cluster, **options):
+def started(cluster, mark: str, **options):
     """A further node of the cluster; tried again where the machine is too busy for Ray."""
-    for left in (2, 1, 0):
+    before = processes_with(mark)
+    for _ in range(3):
         try:
             return cluster.add_node(wait=False, **options)
-        except Exception:
-            if not left:
+        except Exception as e:
+            if "timed out during startup" not in str(e):
                 raise
+            for pid in set(processes_with(mark)) - set(before):
+                os.kill(pid, signal.SIGKILL)
+    return pytest.skip("this machine is too busy for Ray, which gives a node 30 s to start")
 
 
 @pytest.fixture(scope="module")
@@ -93,25 +98,25 @@ def nodes(tmp_path_factory):
         patch.setenv("RETIME_TEST_GATE", str(gate))
         patch.setenv("RETIME_TEST_MARK", mark)
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        # Else it depends on whether the home folder has a token of some other cluster.
+        patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         patch.delenv("RAY_ADDRESS", raising=False)
         connection.library()
         cluster = Cluster(initialize_head=False)
         try:
-            started(cluster, **each, include_dashboard=False)
-            workers = [started(cluster, **each) for _ in range(2)]
+            started(cluster, mark, **each, include_dashboard=False)
+            workers = [started(cluster, mark, **each) for _ in range(2)]
             cluster.wait_for_nodes(timeout=MOST_S)
             # Every call below finds this connection, so that workers need to start only once.
             with on_ray.connected(cluster.address):
                 yield Nodes(cluster, workers, gate)
-        finally:
             cluster.shutdown()
-            try:
-                wait_for(lambda: not processes_with(mark), "an end of what the cluster started")
-            finally:
-                for pid in processes_with(mark):
-                    os.kill(pid, signal.SIGKILL)
-                shutil.rmtree(temporary, ignore_errors=True)
+            wait_for(lambda: not processes_with(mark), "an end of what the cluster started")
+        finally:
+            for pid in processes_with(mark):
+                os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(temporary, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +192,8 @@ def test_a_sweep_prints_what_it_prints_here(nodes: Nodes, local: Path, capfd) ->
     printed = []
     for more in ([], ["--ray", nodes.address]):
         capfd.readouterr()
-        assert cli.run([*command, *more]) == 0
+        with quiet():  # the fixture's connection has remarks on the lost node whenever it likes
+            assert cli.run([*command, *more]) == 0
         printed.append(capfd.readouterr().out)
     assert len(json.loads(printed[0])["policies"]) == 7
     assert printed[0] == printed[1]
@@ -220,7 +226,8 @@ def test_jobs_are_analysed_as_here_and_one_that_fails_keeps_no_other_from_its_tu
             path.write_bytes(bytes(path.stat().st_size))
         capfd.readouterr()
         command = ["analyse", "--all", "--json", "--warehouse", str(warehouse)]
-        assert cli.run([*command, *more]) == 0
+        with quiet():
+            assert cli.run([*command, *more]) == 0
         printed.append(capfd.readouterr().out)
         kept.append(contents(warehouse))
         assert not list(warehouse.glob(f"job=*/{staging.INCOMING}/*.*.*")), name

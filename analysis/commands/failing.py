@@ -31,6 +31,18 @@ def what(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
+def of_files(error: Exception) -> str | None:
+    """What to say of an error of DuckDB's outside a query of the user's; None for any other.
+
+    The queries are retime's own, so it is the files: someone else's warehouse, or a damaged one.
+    """
+    if not any(c.__module__.lstrip("_").startswith("duckdb") for c in type(error).__mro__):
+        return None
+    lines = [s for s in str(error).splitlines() if s.strip()]
+    said = lines[0] if lines else type(error).__name__
+    return f"a file of the warehouse is not as it should be: {said.rstrip('.')}; ingest it again"
+
+
 LONGEST_MESSAGE = 2000
 """Characters of an error."""
 

@@ -111,17 +111,27 @@ def ingest(
     raise typer.Exit(report.exit_code)
 
 
-def jobs(warehouse: Where = None, json: AsJson = False) -> None:
-    """The jobs of a warehouse, one row each.
+def jobs(
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where", metavar="SQL", help="Jobs of which this is true, over the columns of --json."
+        ),
+    ] = None,
+    warehouse: Where = None,
+    json: AsJson = False,
+) -> None:
+    """The jobs of a warehouse, one row each, or those that fit a condition.
 
     \b
     Examples:
       retime jobs
-      retime jobs --warehouse /data/warehouse --json
+      retime jobs --where "started > now() - interval 7 day AND tags['cluster'] = 'a'"
+      retime jobs --where "ranks_seen >= 64 AND lost > 0" --json
     """
-    from .. import terminal
+    from .. import keeping_screen, terminal
 
-    rows = open_warehouse(warehouse).jobs().to_dicts()
+    rows = open_warehouse(warehouse).jobs(where).to_dicts()
     if json:
         return print_json(rows)
     titles = {
@@ -135,9 +145,16 @@ def jobs(warehouse: Where = None, json: AsJson = False) -> None:
         "framework": "framework",
         "sources": "files",
         "created_utc": "first ingest (UTC)",
+        "tags": "tags",
     }
-    rows = [{**r, "clocks": terminal.clocks_word(r)} for r in rows]
-    terminal.show_table(terminal.console(), rows, titles)
+    rows = [
+        {**r, "clocks": terminal.clocks_word(r), "tags": keeping_screen.tag_words(r["tags"])}
+        for r in rows
+    ]
+    if not any(r["tags"] for r in rows):
+        del titles["tags"]
+    empty = "no rows" if where is None else "no job fits"
+    terminal.show_table(terminal.console(), rows, titles, empty=empty)
 
 
 def show(job: JobId = None, warehouse: Where = None, json: AsJson = False) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from .. import fix_first, frames, hang_screen, units
+from ..keeping_screen import note_words, pruned_words, tag_words
 from ..sentences import straggler_sentence, unseen_sentence
 from ..tracking import ROWS
 from .parts import note, table, text
@@ -68,6 +69,7 @@ def render(data: Mapping[str, Any]) -> str:
     """The header of the page, from all that was gathered."""
     facts = data["facts"]
     out = [f"<h1>{text(facts.get('job'))}</h1>", f'<p class="about">{_about(facts)}</p>']
+    out += _labels(facts)
     if facts.get("hang"):
         out.append(_hang(facts["hang"]))
     if facts["scope"] == "nothing":
@@ -120,6 +122,21 @@ def _about(facts: Mapping[str, Any]) -> str:
     steps = units.counted(facts["steps"], "step")
     noun = "rank" if ranks == "1" else "ranks"
     return f"{ranks} {noun} · {place}{device} · {steps} · {text(facts.get('framework'))}"
+
+
+MOST_NOTES = 3
+"""Of a job, the newest."""
+
+
+def _labels(facts: Mapping[str, Any]) -> list[str]:
+    """What was said of the job, and what was removed of it."""
+    out = []
+    if facts.get("tags"):
+        out.append(f'<p class="about">{text(tag_words(facts["tags"]))}</p>')
+    out += [note(note_words(n)) for n in (facts.get("notes") or ())[-MOST_NOTES:]]
+    if facts.get("pruned"):
+        out.append(note(f"Pruned: {pruned_words(facts['pruned'])}."))
+    return out
 
 
 def _tiles(facts: Mapping[str, Any]) -> list[str]:

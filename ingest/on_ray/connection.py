@@ -184,4 +184,7 @@ def _refused(address: str, error: BaseException) -> ClusterError:
             f"this machine is no node of the Ray cluster at {address} ({line_of(error)}): run on "
             "one of its nodes, or give ray://HOST:10001"
         )
-    return ClusterError(f"cannot connect to the Ray cluster at {address}: {line_of(error)}")
+    hint = ""
+    if "uthent" in said or (address.startswith("ray://") and "timeout" in said):
+        hint = "; one that asks for a token takes RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here, too"
+    return ClusterError(f"cannot connect to the Ray cluster at {address}: {line_of(error)}{hint}")

@@ -8,7 +8,7 @@ follow from launches, as they do for marked steps (`kineto.steps.device_windows`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ from ..matching.hosts import replace_column
 from ..matching.participations import code, codes, ints
 from ..schema import COLLECTIVES, STEPS, Problem
 from . import agree, annotated, cuts
-from .work import Work, of_files
+from .work import Read, Work, of_parts
 
 
 class Found(NamedTuple):
@@ -47,22 +47,22 @@ class _OfRank(NamedTuple):
 def find(
     marked: pa.Table,
     collectives: pa.Table,
-    events: Iterable[tuple[list[str], list[int]]],
+    events: Iterable[tuple[Sequence[Read], list[int]]],
     pattern: str = "",
 ) -> Found:
     """Steps for a job of which `marked` are those that sources mark.
 
-    `events` are the files with the events of each source, and its ranks. Marked steps stand as
-    they are; where any rank has some, none are inferred. With `pattern` the annotations of that
-    name are the steps of the ranks that have them, whatever was marked.
+    `events` are the parts with the events of each source, to be read, and its ranks. Marked steps
+    stand as they are; where any rank has some, none are inferred. With `pattern` the annotations of
+    that name are the steps of the ranks that have them, whatever was marked.
     """
     if len(marked) and not pattern:
         return Found(marked, collectives, [])
     columns = _Columns(collectives)
     found: dict[int, _OfRank] = {}
     why: dict[int, str] = {}
-    for paths, ranks in events:
-        for work in of_files(paths, [r for r in ranks if r not in found]):
+    for parts, ranks in events:
+        for work in of_parts(parts, [r for r in ranks if r not in found]):
             one = _of_rank(work, columns, pattern)
             if isinstance(one, _OfRank):
                 found[work.rank] = one

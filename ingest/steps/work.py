@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from ..keeping.slices import completed
 from ..kineto.launches import launch_times, launches
 from ..kineto.rawbatch import NULL
 from ..matching.participations import codes, ints
-from ..store import reading
+from ..schema import EVENTS
 
 DEVICE = ("kernel", "memcpy", "memset")
 LAUNCHED = 0.5
@@ -55,9 +56,14 @@ class Work(NamedTuple):
     annotations: list[Annotation]
 
 
-def of_files(paths: Sequence[str], ranks: Sequence[int]) -> Iterator[Work]:
+Read = Callable[[Sequence[str]], pa.Table]
+"""Reads the rows of a part with these columns."""
+
+
+def of_parts(parts: Sequence[Read], ranks: Sequence[int]) -> Iterator[Work]:
     """The work of some ranks from the `events` of one source, rank by rank."""
-    read = [reading.parquet(p).read(_COLUMNS) for p in paths]
+    schema = pa.schema([EVENTS.schema.field(c) for c in _COLUMNS])
+    read = [completed(part(_COLUMNS), schema) for part in parts] if ranks else []
     rows = pa.concat_tables([_of_kinds(t, ranks) for t in read]) if read else None
     if rows is None or not len(rows):
         return

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from retime.analysis.doors import Warehouse as Door
 from retime.ingest import kept, object_jobs, settings, staging, store
-from retime.ingest.derive import _completed
 from retime.ingest.errors import NoSources, StoreBusy, StoreRefused, UsageError, WarehouseError
+from retime.ingest.keeping.slices import completed
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
 from retime.ingest.store import claims, reading
@@ -83,8 +83,9 @@ def test_a_job_opens_with_a_handful_of_requests(proxy, warehouse, monkeypatch):
     object_jobs._manifests.clear()
     proxy.log.clear()
     warehouse.snapshot("j")
-    # The listing, three manifests, the generation's, and twice settings that there are not.
-    assert proxy.counts() == {"LIST": 1, "GET": 6}
+    # The listing, three manifests, the generation's; twice settings and once a tombstone that
+    # there are not.
+    assert proxy.counts() == {"LIST": 1, "GET": 7}
     proxy.log.clear()
     assert warehouse.jobs() == ["j"]
     assert proxy.counts() == {"LIST": 1}
@@ -123,7 +124,7 @@ def test_a_connection_reads_less_than_the_files(tmp_path, proxy, place, warehous
             "correlation": pa.array([i * 104729 % 999983 for i in range(n)], pa.int64()),
         }
     )
-    whole = _completed(table, TABLES["events"].schema)
+    whole = completed(table, TABLES["events"].schema)
     pq.write_table(whole, tmp_path / "big.parquet", row_group_size=n // 3, compression="none")
     folder = store.folder(warehouse.job_folder("j"))
     file, m = manifest_file(warehouse, 0)

@@ -1,0 +1,251 @@
+"""Keeping a warehouse: which jobs a prune takes, and what each call did, as frames."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from ..ingest import labels
+from ..ingest.errors import UsageError, WarehouseError
+from ..ingest.keeping import events
+from ..ingest.keeping import prune as pruning
+from ..ingest.keeping.findings import SEVERITIES, Finding
+from ..ingest.labels import KEEP
+from . import jobs as listed
+
+if TYPE_CHECKING:
+    from .warehouse import Warehouse
+
+Progress = Callable[[int, int, str], None]
+
+PRUNED = {
+    "job": pl.String(),
+    "newest": pl.Datetime("us"),
+    "ranks_seen": pl.Int64(),
+    "tags": pl.List(pl.Struct({"key": pl.String, "value": pl.String})),
+    "removed_bytes": pl.Int64(),
+    "status": pl.String(),
+}
+COMPACTED = {
+    "job": pl.String(),
+    "sources": pl.Int64(),
+    "files_before": pl.Int64(),
+    "files_after": pl.Int64(),
+    "stored_bytes": pl.Int64(),
+    "status": pl.String(),
+}
+
+_AGE = re.compile(r"([0-9]{1,9})\s*(s|m|min|h|d|w)")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def seconds(text: str, option: str) -> float:
+    """A length of time as `90d`, `12h`, `30m`, `0s` or `2w`. Raises UsageError."""
+    m = _AGE.fullmatch(text.strip())
+    if m is None:
+        raise UsageError(f"{option} {text[:40]!r}: give a number and s, m, h, d or w (90d, 12h)")
+    return float(int(m[1]) * _SECONDS[m[2]])
+
+
+def prune(
+    warehouse: Warehouse,
+    jobs: Iterable[str] | None = None,
+    *,
+    older_than: str | float | None = None,
+    where: str | None = None,
+    keep: int | None = None,
+    keep_tags: Sequence[str] = (),
+    raw_events: bool = False,
+    dry_run: bool = True,
+    grace_s: float | None = None,
+) -> pl.DataFrame:
+    """Takes jobs that fit all that is given; one row each, with what became of it.
+
+    `status` is `would go` (a dry run), `pruned`, `kept: ...` for a job named itself that has the
+    tag `keep` or one of `keep_tags`, or `busy`. Raises UsageError where nothing says which jobs.
+    """
+    from ..ingest.staging import SUPERSEDED_S
+
+    grace_s = SUPERSEDED_S if grace_s is None else grace_s
+    named = None if jobs is None else list(dict.fromkeys(jobs))
+    if named is None and older_than is None and where is None and keep is None:
+        raise UsageError(
+            "say which jobs: JOB, --older-than 90d, --where SQL or --keep N; "
+            "`retime jobs` lists them"
+        )
+    if not dry_run:
+        finish(warehouse, grace_s)
+    store = warehouse.store
+    rows = _fitting(warehouse, named, older_than, where, keep)
+    out = []
+    for row in rows:
+        folder = store.folder(row["job"])
+        removed = events.stored_bytes(folder) if raw_events else sum(folder.sizes().values())
+        pinned = _pinned(row["tags"], keep_tags)
+        status = f"kept: {pinned}" if pinned else ""
+        if pinned and named is None:
+            continue
+        if raw_events and not removed and not pinned:
+            continue
+        if not status and pruning.busy(folder):
+            status = "busy: something is being ingested into it"
+        if not status and not dry_run:
+            status = _take(warehouse, row["job"], raw_events, grace_s)
+        out.append(
+            {
+                "job": row["job"],
+                "newest": row["newest"],
+                "ranks_seen": row["ranks_seen"],
+                "tags": [{"key": k, "value": v} for k, v in row["tags"]],
+                "removed_bytes": removed,
+                "status": status or "would go",
+            }
+        )
+    return pl.DataFrame(out, PRUNED)
+
+
+def _fitting(
+    warehouse: Warehouse,
+    named: list[str] | None,
+    older_than: str | float | None,
+    where: str | None,
+    keep: int | None,
+) -> list[dict[str, Any]]:
+    table = listed.table(warehouse)
+    known = set(table["job"].to_pylist())
+    if missing := [j for j in named or () if j not in known]:
+        raise WarehouseError(f"no job {missing[0]!r} in warehouse {warehouse.url}")
+    chosen = set(known if named is None else named)
+    if where is not None:
+        chosen &= set(listed.ids(table, listed.fitting(table, where)))
+    rows = sorted(table.to_pylist(), key=lambda r: (r["newest"] or datetime.min, r["job"]))
+    if keep is not None:
+        chosen -= {r["job"] for r in rows[len(rows) - keep :]} if keep else set()
+    if older_than is not None:
+        age = seconds(older_than, "--older-than") if isinstance(older_than, str) else older_than
+        before = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=age)
+        # A job whose age is not known is not old.
+        chosen -= {r["job"] for r in rows if r["newest"] is None or r["newest"] >= before}
+    return [r for r in rows if r["job"] in chosen]
+
+
+def _pinned(tags: Iterable[tuple[str, str]], keep_tags: Sequence[str]) -> str:
+    """The tag that keeps a job, as words; "" where none does."""
+    has = dict(tags)
+    for said in (KEEP, *keep_tags):
+        key, equals, value = said.partition("=")
+        if key in has and (not equals or has[key] == value):
+            return f"tagged {said}"
+    return ""
+
+
+def _take(warehouse: Warehouse, job: str, raw_events: bool, grace_s: float) -> str:
+    store = warehouse.store
+    folder = store.folder(job)
+    if _pinned(labels.read(folder).values.items(), ()):
+        return f"kept: tagged {KEEP}"  # only just now
+    if raw_events:
+        from . import kept_summary
+
+        kept_summary.keep(warehouse.job(job))
+        events.prune(store, job)
+    else:
+        pruning.prune(folder, labels.author_of())
+    if not grace_s:
+        _finish(warehouse, job, grace_s)
+    return "pruned"
+
+
+def finish(warehouse: Warehouse, grace_s: float) -> list[str]:
+    """Removes what earlier prunes left, whose time is over; gives the files removed."""
+    store = warehouse.store
+    return [f"{job}/{file}" for job in store.folders() for file in _finish(warehouse, job, grace_s)]
+
+
+def _finish(warehouse: Warehouse, job: str, grace_s: float) -> list[str]:
+    store = warehouse.store
+    folder = store.folder(job)
+    removed = pruning.finish(folder, grace_s) if pruning.pending(folder) else []
+    return [*removed, *store.remove_orphans(job, grace_s)]
+
+
+def verify(
+    warehouse: Warehouse,
+    jobs: Iterable[str] | None = None,
+    *,
+    deep: bool = False,
+    repair: bool = False,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """What is to be said of each job (all), one row a finding; see `Warehouse.verify`."""
+    from ..ingest.keeping import repair as repairing
+    from ..ingest.keeping import verify as verifying
+
+    store = warehouse.store
+    chosen = _chosen(warehouse, jobs, store.folders())
+    rows: list[Finding] = []
+    done_bytes = 0
+
+    def looked(n_bytes: int) -> None:
+        nonlocal done_bytes
+        done_bytes += n_bytes
+        if progress is not None:
+            progress(done_bytes, 0, job)
+
+    for job in chosen:
+        found = verifying.verify(store, job, deep=deep, looked=looked)
+        if repair and found:
+            found = repairing.repair(store.folder(job), found)
+        rows += found
+    rows.sort(key=lambda f: SEVERITIES.index(f.severity))
+    return pl.DataFrame(rows, dict.fromkeys(Finding._fields, pl.String()), orient="row")
+
+
+def compact(
+    warehouse: Warehouse,
+    jobs: Iterable[str] | None = None,
+    *,
+    grace_s: float | None = None,
+    progress: Progress | None = None,
+) -> pl.DataFrame:
+    """Puts small files of jobs together, one row a job; see `Warehouse.compact`."""
+    from ..ingest.keeping import compact as compacting
+    from ..ingest.staging import SUPERSEDED_S
+
+    store = warehouse.store
+    chosen = _chosen(warehouse, jobs, store.jobs())
+    rows = []
+    for n, job in enumerate(chosen):
+        if progress is not None:
+            progress(n, len(chosen), job)
+        manifests, _ = store.manifests(job)
+        before = len({p.file for m in manifests for p in m.parts})
+        packed = compacting.compact(store.folder(job))
+        store.remove_orphans(job, SUPERSEDED_S if grace_s is None else grace_s)
+        parts = {p.file: p for m in store.manifests(job)[0] for p in m.parts}
+        rows.append(
+            {
+                "job": job,
+                "sources": len(manifests),
+                "files_before": before,
+                "files_after": len(parts),
+                "stored_bytes": sum(p.bytes for p in parts.values()),
+                "status": "nothing to do" if packed is None else "compacted",
+            }
+        )
+    return pl.DataFrame(rows, COMPACTED)
+
+
+def _chosen(warehouse: Warehouse, jobs: Iterable[str] | None, there: list[str]) -> list[str]:
+    """The jobs named, else all. Raises WarehouseError for one that is not there."""
+    named = there if jobs is None else list(dict.fromkeys(jobs))
+    if missing := [j for j in named if j not in there]:
+        have = ", ".join(there[:8]) + (", ..." if len(there) > 8 else "")
+        raise WarehouseError(
+            f"no job {missing[0][:140]!r} in warehouse {warehouse.url}; it holds {have or 'none'}"
+        )
+    return named

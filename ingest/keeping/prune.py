@@ -1,0 +1,112 @@
+"""Removes a job: for new readers at once, its files when those who read it have had their time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from .. import labels, settings, staging
+from ..manifest import MAX_MANIFEST_BYTES
+from ..store import TooLarge
+from . import tombstone
+
+if TYPE_CHECKING:
+    from ..store import Folder
+
+
+def prune(job: Folder, author: str = "") -> None:
+    """Makes a job be gone: nobody finds it from now on. Its other files are for `finish` to remove.
+
+    What was killed in between is finished by the next call, or by `finish`. Raises OSError.
+    """
+    with job.locked(staging.COMMIT_LOCK):
+        digests = {name: _digest(job, name) for name in _manifests(job)}
+        tombstone.write(job, {n: d for n, d in digests.items() if d}, author)
+        _remove_manifests(job, tombstone.read(job))
+        said = [f"{labels.FOLDER}/{n}" for n in job.names(labels.FOLDER)]
+        job.remove([*said, settings.FILE])
+
+
+def pending(job: Folder) -> bool:
+    """Whether a prune of the job is still to be finished."""
+    return job.entry(tombstone.FILE) is not None
+
+
+def finish(job: Folder, grace_s: float) -> list[str]:
+    """Removes what a pruned job left, `grace_s` after it was pruned; gives the files removed.
+
+    A job that came anew under the same name stays: of it go the files that nothing names. Does
+    nothing for a job that was not pruned, and where the time is not over. Raises OSError.
+    """
+    stone = tombstone.read(job)
+    if not stone.manifests and not stone.at_ns:
+        return []
+    with job.locked(staging.COMMIT_LOCK):
+        removed = _remove_manifests(job, stone)
+        if time.time_ns() - stone.at_ns < grace_s * 1e9:
+            return removed
+        if not _manifests(job) and not busy(job):
+            found = job.entries()
+            stood = found[tombstone.FILE].modified_ns if tombstone.FILE in found else 0
+            # What is newer may be parts of a source whose manifest is still to come.
+            rest = sorted(
+                f
+                for f, entry in found.items()
+                if entry.modified_ns <= stood
+                and f != tombstone.FILE
+                and not f.startswith(f"{staging.INCOMING}/")
+            )
+            job.remove(rest)
+            removed += rest
+        # The tombstone last: killed before, the next call goes on.
+        job.remove([tombstone.FILE])
+    if job.local is not None:
+        _remove_empty(job.local)
+        staging.remove_if_unused(job.local)
+    return removed
+
+
+def remove_dead(job: Folder) -> None:
+    """Removes manifests that a prune was killed before it removed: their sources may come again."""
+    if pending(job):
+        _remove_manifests(job, tombstone.read(job))
+
+
+def busy(job: Folder) -> bool:
+    """Whether somebody may be writing into the job, as far as can be told (never in a store)."""
+    if job.local is None:
+        return False
+    incoming = job.local / staging.INCOMING
+    tokens = [incoming / name for name in job.names(staging.INCOMING)]
+    return any(t.is_dir() and staging.alive(t.name, t) for t in tokens)
+
+
+def _manifests(job: Folder) -> list[str]:
+    return [n for n in job.names(staging.MANIFESTS) if n.endswith(".json")]
+
+
+def _digest(job: Folder, name: str) -> str:
+    """What a tombstone knows a manifest by; "" where it is gone."""
+    try:
+        return tombstone.digest(job.read(f"{staging.MANIFESTS}/{name}", MAX_MANIFEST_BYTES))
+    except FileNotFoundError:
+        return ""
+    except TooLarge:
+        return "too large to be read"
+
+
+def _remove_manifests(job: Folder, stone: tombstone.Tombstone) -> list[str]:
+    """Removes the manifests of a tombstone that are still there as they were."""
+    there = sorted(set(stone.manifests).intersection(_manifests(job)))
+    gone = [f"{staging.MANIFESTS}/{n}" for n in there if _digest(job, n) == stone.manifests[n]]
+    job.remove(gone)
+    return gone
+
+
+def _remove_empty(place: os.PathLike[str]) -> None:
+    for here, _, _ in os.walk(place, topdown=False):
+        if os.path.basename(here) != staging.INCOMING:
+            with contextlib.suppress(OSError):
+                os.rmdir(here)
