@@ -48,15 +48,17 @@ def is_tar(head: bytes) -> bool:
     return stated == sum(head[:148]) + 8 * 0x20 + sum(head[156:512])
 
 
-def zip_members(path: str, on_problem: OnProblem) -> Iterator[Source]:
+def zip_members(path: str, on_problem: OnProblem, name: str | None = None) -> Iterator[Source]:
+    """Members of a local zip, shown as those of `name` where it is a copy of that."""
+    name = name or path
     try:
         with zipfile.ZipFile(path) as z:
             infos = [i for i in z.infolist() if i.filename and not i.is_dir()]
     except _BAD_ZIP as e:
-        raise Damaged(f"a zip archive that cannot be read: {e}", path=path) from e
+        raise Damaged(f"a zip archive that cannot be read: {e}", path=name) from e
     n = 0
     for info in sorted(infos, key=lambda i: natural_order(i.filename)):
-        shown = f"{path}!{display(info.filename)}"
+        shown = f"{name}!{display(info.filename)}"
         mode = info.external_attr >> 16
         if mode & 0o170000 == 0o120000:
             on_problem(shown, Problem("archive_link", "a link in an archive; skipped", "info"))
@@ -78,7 +80,7 @@ def zip_members(path: str, on_problem: OnProblem) -> Iterator[Source]:
                 continue
             yield _member_source(shown, info.compress_size, opened, head, on_problem)
     if not n:
-        raise UnusableInput("nothing in it", path=path)
+        raise UnusableInput("nothing in it", path=name)
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,11 @@ from .manifest import Manifest, source_manifest_name
 from .on_ray import check_address
 from .on_ray.staged import stage as stage_on_ray
 from .remarks import remember
+from .remote_sources import Scratch, is_pattern
 from .schema import MAX_RANK, Problem
 from .sources import Source, find_sources, sound
 from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
-from .store import Place, reading
+from .store import Place, addresses, reading
 from .warehouse import Warehouse, check_job_id, job_id_from
 from .workers import WorkerDied
 from .workers import run as run_workers
@@ -154,7 +155,10 @@ def ingest(
         settings.read(folder)  # where they are damaged, nothing is to be ingested first
     n_workers = workers or os.cpu_count() or 1
     problems: list[tuple[str, Problem]] = []
-    found = bundled(find_sources(given, lambda name, p: problems.append((name, p))), format)
+    scratch = Scratch()  # for archives of object stores: gone with this call
+    found = bundled(
+        find_sources(given, lambda name, p: problems.append((name, p)), scratch), format
+    )
     sources = [source for source, _ in found]
     if rank is not None and len(sources) > 1:
         raise UsageError(f"--rank names the rank of one source, and here are {len(sources)}")
@@ -231,11 +235,14 @@ def job_id_of(paths: list[str]) -> str:
 
     A file that is named after its rank, and several files, give the name of their folder.
     """
-    path = os.path.abspath(paths[0])
+    remote = store.is_address(paths[0])
+    path = _as_path(paths[0])
     if len(paths) > 1:
-        path = os.path.commonpath([os.path.abspath(p) for p in paths])
+        path = os.path.commonpath([_as_path(p) for p in paths])
         return job_id_from(os.path.basename(path))
-    if os.path.isdir(path):
+    if os.path.isdir(path) and not remote:
+        return job_id_from(os.path.basename(path))
+    if remote and not is_pattern(paths[0]) and not _SUFFIX.search(path):
         return job_id_from(os.path.basename(path))
     while any(c in path for c in "*?["):
         path = os.path.dirname(path)
@@ -247,6 +254,13 @@ def job_id_of(paths: list[str]) -> str:
     if not stem or _RANK_IN_NAME.search(stem):
         stem = os.path.basename(os.path.dirname(path))
     return job_id_from(stem)
+
+
+def _as_path(given: str) -> str:
+    """A path or a URL as an absolute path, of which the parts are looked at."""
+    if not store.is_address(given):
+        return os.path.abspath(given)
+    return "/" + addresses.shown(given).partition("://")[2].strip("/")
 
 
 def _check_arguments(
@@ -268,6 +282,10 @@ def _check_arguments(
         detect.parser(format)
 
 
+def _shown(given: str) -> str:
+    return addresses.shown(given) if store.is_address(given) else given
+
+
 def _detected(
     sources: list[tuple[Source, str | None]],
     given: list[str],
@@ -275,7 +293,7 @@ def _detected(
     problems: list[tuple[str, Problem]],
 ) -> tuple[list[_Candidate], dict[int, SourceReport]]:
     """The sources with a format; those named themselves without one have failed."""
-    named = {os.path.normpath(sound(p)) for p in given}
+    named = {os.path.normpath(sound(_shown(p))) for p in given}
     candidates: list[_Candidate] = []
     failed: dict[int, SourceReport] = {}
     for i, (source, known) in enumerate(sources):
@@ -555,7 +573,7 @@ def _nothing_usable(
         return errors[0]
     first = str(errors[0]) if errors else next((f"{n}: {p.message}" for n, p in problems), "")
     n = len(errors) or len(problems)
-    place = given[0] if len(given) == 1 else f"{len(given)} paths"
+    place = _shown(given[0]) if len(given) == 1 else f"{len(given)} paths"
     text = f"{place}: nothing usable in {n} files" + (f"; the first: {first}" if first else "")
     if errors and all(e.exit_code == UsageError.exit_code for e in errors):
         return UsageError(text)

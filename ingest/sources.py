@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import remote_sources
 from .archives import (
     EMPTY_ZIP,
     ZIP,
@@ -23,18 +24,26 @@ from .pickles.npz import is_npz
 from .pickles.torchfile import is_torch_zip
 from .schema import Problem
 from .source import LocalFile, Source
+from .store import addresses
 
 __all__ = ["OnProblem", "Source", "display", "find_sources", "read_exactly", "stream_defect"]
 
 
-def find_sources(paths: list[str], on_problem: OnProblem) -> Iterator[Source]:
+_kept = remote_sources.Scratch()
+
+
+def find_sources(
+    paths: list[str], on_problem: OnProblem, scratch: remote_sources.Scratch | None = None
+) -> Iterator[Source]:
     """Every input that the paths name, in a stable order, archives opened one level deep.
 
     A path is a file, a folder (walked; hidden entries skipped), a glob, or an archive (.zip, .tar,
-    .tar.gz, told by content). A file named twice comes once. A path that does not exist, a glob
-    that matches nothing, a folder with nothing in it, an archive without members, and an empty
-    file that was named itself are a problem beside other paths. Raises UnusableInput, the first,
-    where no path gives a source.
+    .tar.gz, told by content), here or in an object store. Archives of a store are fetched into
+    `scratch`, which has to live as long as their members are used (else until the end). A file
+    named twice comes once. A path that does not exist, a glob that matches nothing, a folder with
+    nothing in it, an archive without members, and an empty file that was named itself are a
+    problem beside other paths. Raises UnusableInput, the first, where no path gives a source;
+    StoreBusy where a store is busy.
     """
     seen: set[str] = set()
     failed: list[UnusableInput] = []
@@ -42,6 +51,19 @@ def find_sources(paths: list[str], on_problem: OnProblem) -> Iterator[Source]:
     for given in paths:
         found = 0
         try:
+            if addresses.is_address(given):
+                for one in remote_sources.objects_of(given, on_problem):
+                    if one.url in seen:
+                        found += 1
+                        continue
+                    seen.add(one.url)
+                    named = one.url == given
+                    for source in _sources_of_object(one, named, on_problem, scratch or _kept):
+                        found += 1
+                        yield source
+                if not found:
+                    raise UnusableInput("nothing in it", path=addresses.shown(given))
+                continue
             for path in _files_of(given, on_problem):
                 real = os.path.realpath(path)
                 if real in seen:
@@ -56,7 +78,8 @@ def find_sources(paths: list[str], on_problem: OnProblem) -> Iterator[Source]:
                 raise UnusableInput("nothing in it", path=given)
         except UnusableInput as e:
             failed.append(e)
-        some = some or found > 0
+        finally:
+            some = some or found > 0
     if failed and not some:
         raise failed[0]
     for e in failed:
@@ -129,17 +152,46 @@ def _sources_of_file(path: str, named: bool, on_problem: OnProblem) -> Iterator[
         on_problem(path, Problem("unusable", what, severity))
 
 
+def _sources_of_object(
+    one: remote_sources.RemoteObject,
+    named: bool,
+    on_problem: OnProblem,
+    scratch: remote_sources.Scratch,
+) -> Iterator[Source]:
+    """The object itself, or the members of the archive it is."""
+    name = addresses.shown(one.url)
+    try:
+        source = remote_sources.source_of(one)
+        if not remote_sources.is_archive(source):
+            yield source
+            return
+        copy = scratch.path / f"archive-{len(os.listdir(scratch.path))}"
+        remote_sources.fetch(one, copy)
+        with open(copy, "rb") as f:
+            magic = f.read(4)
+        yield from _sources_in(str(copy), one.size_bytes, magic, on_problem, name)
+    except UnusableInput as e:
+        if named:
+            raise
+        what = str(e).removeprefix(f"{name}: ")
+        severity = "lost" if isinstance(e, Damaged) else "warning"
+        on_problem(name, Problem("unusable", what, severity))
+
+
 def sound(path: str) -> str:
     """A path as text that can be stored and printed: names on a disk need not be UTF-8."""
     return path.encode("utf-8", "replace").decode()
 
 
-def _sources_in(path: str, size: int, magic: bytes, on_problem: OnProblem) -> Iterator[Source]:
+def _sources_in(
+    path: str, size: int, magic: bytes, on_problem: OnProblem, name: str | None = None
+) -> Iterator[Source]:
+    """The source or sources in a local file, which may be a copy of `name`."""
     if magic in (ZIP, EMPTY_ZIP) and not is_torch_zip(path) and not is_npz(path):
-        yield from zip_members(path, on_problem)
+        yield from zip_members(path, on_problem, name)
         return
     source = Source(
-        name=sound(path),
+        name=sound(path) if name is None else name,
         size_bytes=size,
         open_stored=LocalFile(path),
         mmap_path=None if magic[:2] == GZIP else Path(path),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import __version__
-from . import detect, moments, staging
+from . import detect, moments, remote_sources, staging
 from .errors import UnusableInput
 from .manifest import Manifest, Part, source_part
 from .schema import TABLES, Problem, problem_rows
@@ -59,12 +59,27 @@ def stage_source(
     where the source gives nothing or changes meanwhile, WarehouseError where the disk refuses.
     """
     place = Path(folder)
+    with staging.writing(place):
+        place.mkdir()
+        fetched = remote_sources.here(source, place / "source")
+    with fetched as source:
+        return _stage(source, format, parser, rank, threads, process_bytes, place, progress)
+
+
+def _stage(
+    source: Source,
+    format: str,
+    parser: str,
+    rank: int | None,
+    threads: int,
+    process_bytes: int,
+    place: Path,
+    progress: Callable[[int], None],
+) -> Staged:
     before = _fingerprint(source)
     prepare = getattr(detect.module(parser), "prepare", None)
     if prepare is not None:
         prepare(process_bytes)
-    with staging.writing(place):
-        place.mkdir()
     with ThreadPoolExecutor(1) as beside:
         if source.size_bytes >= HASH_BESIDE_BYTES:
             beside.submit(lambda: source.sha256)

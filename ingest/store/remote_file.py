@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 
+from .addresses import shown
 from .drivers import driver
 from .patience import Short, patiently
 
@@ -31,7 +32,7 @@ def fetched(address: str, start: int, end: int) -> bytes:
             )
         return data
 
-    return patiently(once, address) if end > start else b""
+    return patiently(once, shown(address)) if end > start else b""
 
 
 class RemoteFile(io.RawIOBase):

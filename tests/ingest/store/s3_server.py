@@ -180,7 +180,8 @@ class Proxy:
         with self._lock:
             request = Request(self._n, op, key, query, headers, len(body))
             self._n += 1
-            fault = (self.rule(request) if self.rule else None) or ""
+        # Not under the lock: a rule may send requests of its own.
+        fault = (self.rule(request) if self.rule else None) or ""
         change, name = (fault, "changed") if callable(fault) else (None, fault)
         name = {"slow_down": (503, "SlowDown"), "error": (500, "InternalError")}.get(name, name)
         if name == "cut_request":
