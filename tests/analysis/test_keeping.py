@@ -144,7 +144,9 @@ def test_pruned_events_leave_the_rest_and_say_so(wh, run) -> None:
     assert facts["pruned"].keys() == {"events"}
     assert "pruned" in run("show", "a")
     assert "events_pruned" in {r["code"] for r in wh.job("a").problems().to_dicts()}
-    assert wh.jobs("pruned = 'events'")["job"].to_list() == ["a"]
+    (row,) = wh.jobs("pruned = 'events'").to_dicts()
+    assert row["job"] == "a"
+    assert row["stored_bytes"] < 200_000
     with pytest.raises(retime.ingest.errors.UnusableInput, match="no events any more"):
         retime.replay(wh.job("a"), policies=["align-arrivals"])
     assert wh.prune(["a"], raw_events=True).height == 0
@@ -176,3 +178,13 @@ def test_lengths_of_time() -> None:
     for text in ("", "d", "-1d", "1y", "1.5d"):
         with pytest.raises(UsageError, match="--x"):
             keeping.seconds(text, "--x")
+
+
+def test_a_job_that_cannot_be_read_does_not_hide_the_others(wh, run) -> None:
+    for path in (Path(wh.url) / "job=b" / "_manifests").iterdir():
+        path.write_text("{")
+    rows = {r["job"]: r for r in json.loads(run("jobs", "--json"))}
+    assert rows["a"]["ranks_seen"] == 2
+    assert (rows["b"]["clocks"], rows["b"]["ranks_seen"]) == ("unreadable", None)
+    assert "unreadable" in run("jobs")
+    assert "manifest_damaged" in run("verify", "b", "--json", code=1)
