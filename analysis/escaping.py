@@ -91,7 +91,7 @@ def _told_apart(found: re.Match[str]) -> str:
     word = found[0]
     if word.isascii() or not _LIKE.search(word):
         return word
-    whole = len(word) > 1 and not _LIKE.sub("", word)
+    whole = len(word) > 1 and not any(c.isalpha() for c in _LIKE.sub("", word))
     if whole or any(c.isascii() and c.isalpha() for c in word):
         return _LIKE.sub(_written, word)
     return word
