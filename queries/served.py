@@ -14,7 +14,7 @@ import fsspec
 
 from ..ingest import store
 from ..ingest.errors import RetimeError
-from ..ingest.store.remote_file import fetched
+from ..ingest.store.reading import OpenObject
 
 SCHEME = "retime"
 """Addresses begin with `retime://`. They tell nothing of where a warehouse lies."""
@@ -80,7 +80,7 @@ class ReadOnlyFiles(fsspec.AbstractFileSystem):
             raise FileNotFoundError(f"{path}: no file of this warehouse")
         try:
             if store.is_address(place):
-                return Object(place, self._sizes.get(place))
+                return OpenObject(place, self._sizes.get(place))
             return LocalFile(place)
         except FileNotFoundError:
             raise FileNotFoundError(f"{path} {GONE}") from None
@@ -204,25 +204,6 @@ class LocalFile:
 
     def __del__(self) -> None:
         self.close()
-
-
-class Object:
-    """An object in a store, fetched by ranges with the process' own credentials."""
-
-    def __init__(self, url: str, size: int | None = None):
-        above, _, name = url.rpartition("/")
-        entry = store.folder(above).entry(name) if size is None else None
-        if size is None and entry is None:
-            raise FileNotFoundError(url)
-        self._url = url
-        self.size = entry.bytes if entry is not None else size or 0
-
-    def read_at(self, n_bytes: int, at: int) -> bytes:
-        """Fetches a range. Raises StoreBusy and StoreRefused, which name no credentials."""
-        return fetched(self._url, at, min(at + n_bytes, self.size))
-
-    def close(self) -> None:
-        """Does nothing: no connection is held."""
 
 
 def addresses(files: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, dict[str, list[str]]]:

@@ -84,7 +84,7 @@ def _both(
 ) -> list[str]:
     """Wall time and, in brackets, seconds of CPU; the growth is that of CPU."""
     cells = [f"{of(s, 'seconds'):.1f} ({of(s, 'cpu_s'):.1f})" for s in sizes]
-    return [name, *cells, _power(growth(events, [of(s, "cpu_s") for s in sizes]))]
+    return [name, *cells, _power(events, [of(s, "cpu_s") for s in sizes])]
 
 
 def _row(
@@ -95,15 +95,21 @@ def _row(
     words: Callable[[float], str],
 ) -> list[str]:
     values = [of(s) for s in sizes]
-    return [name, *map(words, values), _power(growth(events, values))]
+    return [name, *map(words, values), _power(events, values)]
 
 
 def _mb(value: float) -> str:
     return f"{value / 1e6:,.1f} MB" if value < 2e7 else f"{value / 1e6:,.0f} MB"
 
 
-def _power(exponent: float | None) -> str:
-    return "" if exponent is None else f"n^{exponent:.2f}"
+def _power(events: list[int], values: list[float]) -> str:
+    """Over all sizes, and in brackets between the two largest: what is the same for any size
+    hides growth among the small ones."""
+    whole = growth(events, values)
+    if whole is None:
+        return ""
+    last = growth(events[-2:], values[-2:])
+    return f"n^{whole:.2f}" + (f" (n^{last:.2f})" if len(events) > 2 else "")
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:

@@ -138,9 +138,10 @@ def _end(address: str, start: int, size: int) -> bytes:
 class OpenObject:
     """An object that several threads read: `size`, and bytes from any offset."""
 
-    def __init__(self, address: str):
+    def __init__(self, address: str, size: int | None = None):
+        """`size` in bytes where it is known. Raises FileNotFoundError, StoreBusy, StoreRefused."""
         self.address = address
-        self.size = size_of(address)
+        self.size = size_of(address) if size is None else size
 
     def read_at(self, n_bytes: int, at: int) -> bytes:
         """Up to `n_bytes` from offset `at`; fewer only at the end."""

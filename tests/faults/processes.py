@@ -7,6 +7,7 @@ a line of JSON `{"start": act, ...}` answers a number, `{"wait": number}` what c
 import contextlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -55,7 +56,8 @@ class Processes:
         """Starts `act(*args)` of `acts.py`; gives its process's number.
 
         `kill_at` kills it before the n-th call of `moments`, `clock_s` puts its clock forward,
-        `uid` is the user that it is, `host` its machine's name, `env` its environment.
+        `uid` is the user that it is, `host` its machine's name, `env` its environment; after
+        `limit_s` it ends, and it has no more than 2 GiB more memory.
         """
         return self._ask({"start": act, "args": args, **meets})
 
@@ -105,6 +107,12 @@ def _clock_is_off(seconds):
     time.time_ns = lambda: now_ns() + int(seconds * 1e9)
 
 
+def _limit(seconds):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30),) * 2)
+    signal.alarm(seconds)
+
+
 def _be(uid):
     os.setgroups([])
     os.setgid(uid)
@@ -119,6 +127,8 @@ def _act(question):
         import socket
 
         socket.gethostname = lambda: question["host"]
+    if question.get("limit_s"):
+        _limit(question["limit_s"])
     if question.get("clock_s"):
         _clock_is_off(question["clock_s"])
     if question.get("uid"):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from processes import MORE_MOMENTS
-from retime.ingest import settings
+from retime.ingest import settings, store
 from retime.ingest.warehouse import Warehouse
 from whole import partly, whole
 
@@ -14,12 +14,18 @@ EVERY = 5
 """Of the moments of an act, one of so many is tried, unless all are to be."""
 
 
-def moments(long, seed):
+def moments(long, seed, every=EVERY):
     """The n-th calls to die before, without end."""
-    n = 0 if long else random.Random(seed).randrange(EVERY)
+    n = 0 if long else random.Random(seed).randrange(every)
     while True:
         yield n
-        n += 1 if long else EVERY
+        n += 1 if long else every
+
+
+def no_claims(warehouse):
+    """A dead writer's claims, which others wait out, are over."""
+    folder = store.folder(Warehouse(warehouse).job_folder("j"))
+    folder.remove([f for f in folder.entries() if f.startswith("_claims/")])
 
 
 @pytest.fixture
@@ -27,15 +33,17 @@ def kinds(long):
     return {"moments": MORE_MOMENTS} if long else {}
 
 
-def test_an_ingest_that_dies_loses_and_doubles_nothing(tmp_path, job, processes, long, kinds):
+def test_an_ingest_that_dies_loses_and_doubles_nothing(job, processes, place, long, kinds):
     paths, expected = job
     died = 0
-    for n in moments(long, 1):
-        warehouse = tmp_path / f"w{n}"
-        came = processes.run("ingest", warehouse, paths, "j", kill_at=n, **kinds)
+    for n in moments(long, 1, EVERY if place.kind == "disk" else 2 * EVERY):
+        warehouse = place.new(f"w{n}")
+        came = processes.run("ingest", warehouse, paths, "j", kill_at=n, **kinds, **place.meets)
         died += came.killed
         partly(warehouse, "j", expected)
-        assert processes.run("ingest", warehouse, paths, "j").error == ""
+        if place.kind == "store":
+            no_claims(warehouse)
+        assert processes.run("ingest", warehouse, paths, "j", **place.meets).error == ""
         whole(warehouse, "j", expected, paths)
         if not came.killed:
             break

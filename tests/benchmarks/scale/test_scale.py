@@ -246,3 +246,5 @@ def test_the_table_has_a_column_a_size_and_says_what_is_wrong():
     assert "| ingest | 128.0 (64.0) | 2048.0 (1024.0) | n^1.00 |" in text
     assert "| largest view (waits) | 70 MB | 70 MB | n^0.00 |" in text
     assert "| late rank | 3 | WRONG: 4 for 3 |" in text
+    three = markdown([size(64, True), size(256, True), size(1024, True)])
+    assert "| ingest | 128.0 (64.0) | 512.0 (256.0) | 2048.0 (1024.0) | n^1.00 (n^1.00) |" in three
