@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec import UnsetType
 
-from . import settings
+from . import settings, store
 from .detect import clash_group
 from .errors import StoreBusy, StoreRefused, WarehouseError
 from .keeping import packs, prune
@@ -41,7 +41,7 @@ from .object_jobs import (
     read_generation,
     write_list,
 )
-from .store import Entry, Folder
+from .store import Entry, Folder, Place
 from .store.claims import FOLDER as CLAIMS
 from .store.claims import claimed
 from .store.reading import know, side_by_side
@@ -121,10 +121,11 @@ def upload(
     return named
 
 
-def give_up(folder: Folder, manifest: Manifest) -> None:
-    """Removes what `upload` brought for a manifest that will never be committed."""
-    if not isinstance(manifest.token, UnsetType):
-        _discard(folder, [p.file for p in manifest.parts])
+def give_up(place: Place, manifests: Iterable[Manifest]) -> None:
+    """Removes what `upload` brought for manifests that will never be committed."""
+    brought = [m for m in manifests if not isinstance(m.token, UnsetType)]
+    if brought:
+        _discard(store.folder(place), [p.file for m in brought for p in m.parts])
 
 
 def _check_uploaded(folder: Folder, named: Manifest) -> None:
