@@ -236,7 +236,9 @@ def sweep(
         zip(derived, side_by_side(lambda i: read_generation(folder, i), ids, True), strict=True)
     )
     whole = {n: m for n, m in seen.manifests.items() if isinstance(m, Manifest)}
-    settled = packs.settled(list(whole.values()), [], MANIFESTS)
+    # As readers have it: a pack that is cut or lies takes the place of nothing.
+    sound = [m for m in whole.values() if seen.missing(m) is None and packs.is_sound(m)]
+    settled = packs.settled(sound, [], MANIFESTS)
     out = _packed(whole, settled, entries, now_ns - packed_s * 1e9)
     present = {id[:16] for m in settled.units for id in m.ids}
     said = settings.usable(folder).digest_derived

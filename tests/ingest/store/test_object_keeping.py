@@ -122,6 +122,31 @@ def test_harm_is_found_and_set_aside(given, place, warehouse):
     assert rows(warehouse.snapshot("j")) == held
 
 
+def test_a_cut_pack_takes_the_place_of_nothing(given, place, warehouse):
+    """Neither of the sources that it was made of nor of those that come in again."""
+    held, folder = rows(warehouse.snapshot("j")), warehouse.folder("j")
+    assert compact.compact(folder) is not None
+    (part,) = folder.entries("events").keys() & {
+        p.file for m in warehouse.manifests("j")[0] for p in m.tables["events"]
+    }
+    folder.put(part, folder.read(part, 1 << 20)[:100])
+    warehouse.remove_orphans("j", 0.0)
+    assert rows(warehouse.snapshot("j")) == held
+    repair(folder, verify(warehouse, "j"))
+    assert rows(warehouse.snapshot("j")) == held
+
+
+def test_sources_that_come_in_again_beside_a_cut_pack_stay(given, place, warehouse):
+    held, folder = rows(warehouse.snapshot("j")), warehouse.folder("j")
+    compact.compact(folder)
+    warehouse.remove_orphans("j", 0.0)
+    (part,) = folder.entries("events")
+    folder.put(part, folder.read(part, 1 << 20)[:100])
+    assert [s.status for s in ingest(place, given, job="j").sources] == ["new"] * 3
+    warehouse.remove_orphans("j", 0.0)
+    assert rows(warehouse.snapshot("j")) == held
+
+
 def test_jobs_are_listed_without_their_sources(proxy, place, warehouse):
     labels.tag(warehouse.folder("j"), {"cluster": "a"})
     warehouse.snapshot("j")
