@@ -292,9 +292,12 @@ def publish(
         _remove_superseded(job_folder)
         _remove_kept(job_folder)
         standing = {p.stem for p in (job_folder / MANIFESTS).glob("derived-*.json")}
+        read = _still_read(job_folder, SUPERSEDED_S)
         for path in job_folder.glob("*/derived-*.parquet"):
             if _generation_of(path) not in standing and (held or _old(job_folder, path)):
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime_ns > read:
+                        path.unlink()
 
 
 def _remove_superseded(job_folder: Path) -> list[Path]:
@@ -686,17 +689,32 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
             ]
             removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}
+            read = _still_read(job_folder, SUPERSEDED_S if grace_s is None else grace_s)
             for path in _parts_there(job_folder):
                 derived = path.stem.startswith("derived-")
                 stem = _generation_of(path) if derived else path.stem.split("-")[0]
                 # A commit holds the lock from its first file to its manifest.
                 if stem not in stems and (held or _old(job_folder, path)):
-                    path.unlink(missing_ok=True)
-                    removed.append(str(path.relative_to(job_folder)))
+                    with contextlib.suppress(FileNotFoundError):
+                        if path.stat().st_mtime_ns > read:
+                            path.unlink()
+                            removed.append(str(path.relative_to(job_folder)))
             for path in _partial(job_folder):
                 path.unlink(missing_ok=True)
                 removed.append(str(path.relative_to(job_folder)))
     return removed
+
+
+def _still_read(job_folder: Path, grace_s: float) -> int:
+    """When (ns) the job was pruned, if that is no longer ago than `grace_s`; else -1.
+
+    Files of before are no orphans yet: whoever read the job then goes on reading it.
+    """
+    try:
+        pruned_ns = (job_folder / tombstone.FILE).stat().st_mtime_ns
+    except OSError:
+        return -1
+    return pruned_ns if now_ns(job_folder) - pruned_ns < grace_s * 1e9 else -1
 
 
 def _parts_there(job_folder: Path) -> list[Path]:
@@ -740,6 +758,23 @@ def now_ns(folder: Path) -> int:
             return os.fstat(f.fileno()).st_mtime_ns
     except OSError:
         return time.time_ns()
+
+
+def clock_ns(folder: Folder) -> int:
+    """The time by the clock of where a folder lies, on a disk or in an object store.
+
+    In a store an object is made and removed for it; where that is refused this node's clock tells.
+    """
+    if folder.local is not None:
+        return now_ns(folder.local)
+    file = f"_claims/clock-{uuid.uuid4().hex}"
+    try:
+        folder.put(file, b"")
+        entry = folder.entry(file)
+        folder.remove([file])
+    except (WarehouseError, OSError):
+        entry = None
+    return time.time_ns() if entry is None else entry.modified_ns
 
 
 def _old(job_folder: Path, path: Path) -> bool:

@@ -117,3 +117,47 @@ def watch(warehouse, job, ranks):
             return seen
         time.sleep(0.2)
     raise AssertionError(f"only {seen[-1]} came")
+
+
+def compact(warehouse, job, options=None):
+    """What a compaction says of each job."""
+    from retime.analysis.warehouse import Warehouse
+
+    return Warehouse(str(warehouse)).compact([job], **(options or {}))["status"].to_list()
+
+
+def prune(warehouse, job, options):
+    """What a prune says of each job that it looked at."""
+    from retime.analysis.warehouse import Warehouse
+
+    jobs = None if job is None else [job]
+    return Warehouse(str(warehouse)).prune(jobs, dry_run=False, **options)["status"].to_list()
+
+
+def tag(warehouse, job, key, value):
+    """The job's tags, with one more."""
+    from retime.ingest import labels
+    from retime.ingest.warehouse import Warehouse
+
+    return labels.tag(Warehouse(warehouse).folder(job), {key: value}).values
+
+
+def queries(warehouse, job, times):
+    """(rows that each query over one connection had, the error that ended them)"""
+    import duckdb
+    from retime.analysis.warehouse import Warehouse
+    from retime.ingest.errors import RetimeError
+
+    told = []
+    try:
+        con = Warehouse(str(warehouse)).connect(job)
+        for _ in range(times):
+            rows = [
+                con.sql(f"SELECT count(*), count(DISTINCT rank) FROM {t}").fetchall()[0]
+                for t in ("events", "collectives")
+            ]
+            told.append(rows)
+            time.sleep(0.05)
+    except (RetimeError, duckdb.Error) as e:
+        return told, str(e)
+    return told, ""

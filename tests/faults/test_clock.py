@@ -80,3 +80,37 @@ def test_an_upload_is_tried_again_whatever_the_clock_did(
     assert came.result[0] == ["new"] * 4
     whole(warehouse, "j", expected, paths)
     assert left_behind(folder(Warehouse(warehouse).job_folder("j"))) == []
+
+
+@pytest.mark.parametrize(("writer_s", "pruner_s"), [(-YEAR_S, 0), (0, YEAR_S)])
+def test_a_young_job_is_not_taken_for_an_old_one(tmp_path, job, processes, writer_s, pruner_s):
+    paths, expected = job
+    warehouse = Warehouse(tmp_path / "w")
+    assert processes.run("ingest", warehouse.path, paths, "j", clock_s=writer_s).error == ""
+    old = {"older_than": "90d"}
+    assert processes.run("prune", warehouse.path, None, old, clock_s=pruner_s).result == []
+    assert rows(warehouse.snapshot("j")) == expected
+    then = time.time() - YEAR_S
+    for path in (warehouse.job_folder("j") / "_manifests").iterdir():
+        os.utime(path, (then, then))
+    late = processes.run("prune", warehouse.path, None, old, clock_s=pruner_s)
+    assert late.result == ["pruned"]
+
+
+@pytest.mark.parametrize(("pruner_s", "finisher_s"), [(YEAR_S, 0), (0, YEAR_S), (-YEAR_S, 0)])
+def test_a_pruned_job_s_files_stay_a_day_and_no_year(
+    tmp_path, job, processes, pruner_s, finisher_s
+):
+    paths, expected = job
+    warehouse = Warehouse(tmp_path / "w")
+    assert processes.run("ingest", warehouse.path, paths, "j").error == ""
+    snapshot = warehouse.snapshot("j")
+    assert processes.run("prune", warehouse.path, "j", {}, clock_s=pruner_s).result == ["pruned"]
+    others = {"older_than": "90d"}  # any prune finishes those before it
+    assert processes.run("prune", warehouse.path, None, others, clock_s=finisher_s).error == ""
+    assert rows(snapshot) == expected
+    then = time.time() - 2 * staging.SUPERSEDED_S
+    for path in warehouse.job_folder("j").rglob("*"):
+        os.utime(path, (then, then))
+    assert processes.run("prune", warehouse.path, None, others, clock_s=finisher_s).error == ""
+    assert not warehouse.job_folder("j").exists()

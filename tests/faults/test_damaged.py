@@ -199,3 +199,22 @@ def test_a_manifest_s_size_is_bounded(warehouse, job):
     assert rows(snapshot) == expected
     path.unlink()
     whole(warehouse, "j", expected, paths)
+
+
+def test_a_flipped_bit_is_found_and_its_source_comes_again(warehouse, job, processes):
+    from retime.analysis.warehouse import Warehouse as Door
+
+    paths, expected = job
+    file = of_rank(warehouse, 1).tables["events"][0].file
+    path = warehouse.job_folder("j") / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    door = Door(str(warehouse.path))
+    found = door.verify(["j"], deep=True)
+    assert found.filter(found["severity"] == "lost")["file"].to_list() == [file]
+    door.verify(["j"], deep=True, repair=True)
+    assert rows(warehouse.snapshot("j"))["events"] == {r: expected["events"][r] for r in (0, 2, 3)}
+    came = processes.run("ingest", warehouse.path, paths, "j")
+    assert sorted(came.result) == ["already"] * 3 + ["new"]
+    whole(warehouse, "j", expected)

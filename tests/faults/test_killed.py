@@ -6,7 +6,7 @@ import time
 
 import pytest
 from processes import MORE_MOMENTS
-from retime.ingest import settings, store
+from retime.ingest import labels, settings, store
 from retime.ingest.warehouse import Warehouse
 from whole import partly, whole
 
@@ -132,6 +132,57 @@ def test_saying_something_of_a_job_that_dies_is_said_or_not(tmp_path, job, proce
     assert n
 
 
+def test_a_compaction_that_dies_changes_nothing(tmp_path, job, processes, long, kinds):
+    paths, expected = job
+    before = tmp_path / "before"
+    assert processes.run("ingest", before, paths, "j").error == ""
+    for n in moments(True, 7):
+        warehouse = shutil.copytree(before, tmp_path / f"w{n}")
+        came = processes.run("compact", warehouse, "j", kill_at=n, **kinds)
+        whole(warehouse, "j", expected)
+        assert processes.run("compact", warehouse, "j").error == ""
+        whole(warehouse, "j", expected, paths)
+        if not came.killed:
+            break
+    assert n
+
+
+def test_a_prune_that_dies_has_taken_the_job_or_not(tmp_path, job, processes, long, kinds):
+    paths, expected = job
+    before = tmp_path / "before"
+    assert processes.run("ingest", before, paths, "j").error == ""
+    gone = []
+    for n in moments(long, 8, 3):
+        warehouse = shutil.copytree(before, tmp_path / f"w{n}")
+        came = processes.run("prune", warehouse, "j", {"grace_s": 0.0}, kill_at=n, **kinds)
+        gone.append("j" not in Warehouse(warehouse).jobs())
+        if not gone[-1]:
+            whole(warehouse, "j", expected)
+        assert processes.run("ingest", warehouse, paths, "j").error == ""
+        whole(warehouse, "j", expected, paths)
+        if not came.killed:
+            break
+    assert gone == sorted(gone)
+    assert gone[-1]
+
+
+def test_a_tag_of_a_process_that_dies_is_there_or_not(tmp_path, job, processes, long, kinds):
+    paths, expected = job
+    warehouse = tmp_path / "w"
+    assert processes.run("ingest", warehouse, paths, "j").error == ""
+    tags = {}
+    for n in moments(True, 9):
+        came = processes.run("tag", warehouse, "j", f"k{n}", "v", kill_at=n, **kinds)
+        found = labels.read(Warehouse(warehouse).folder("j")).values
+        assert {k: v for k, v in found.items() if k != f"k{n}"} == tags
+        assert came.killed or found[f"k{n}"] == "v"
+        tags = dict(found)
+        whole(warehouse, "j", expected, paths)
+        if not came.killed:
+            break
+    assert n
+
+
 def test_many_deaths_at_random_moments(tmp_path, job, processes, long):
     paths, expected = job
     chance = random.Random(6)
@@ -144,6 +195,8 @@ def test_many_deaths_at_random_moments(tmp_path, job, processes, long):
         lambda: ("keep", warehouse, "j"),
         lambda: ("kernels", warehouse, "j", "a*", "gemm"),
         lambda: ("count", warehouse, "j"),
+        lambda: ("compact", warehouse, "j"),
+        lambda: ("tag", warehouse, "j", "a", str(chance.random())),
     ]
     died = 0
     for _ in range(300 if long else 10):

@@ -3,11 +3,13 @@
 import contextlib
 import hashlib
 import os
+import re
 from collections import defaultdict
 
 import pyarrow.parquet as pq
 from retime.ingest import staging, store
 from retime.ingest.errors import WarehouseError
+from retime.ingest.keeping.verify import verify
 from retime.ingest.manifest import parse_generation, parse_manifest
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
@@ -66,6 +68,8 @@ def whole(warehouse, job, expected: Rows, paths=()):
     for table in TABLES:
         assert found[table] == expected[table], table
     _files(warehouse, job, snapshot, orphans=bool(paths))
+    if paths:
+        assert [f for f in verify(warehouse, job, deep=True) if f.severity != "info"] == []
 
 
 def partly(warehouse, job, expected: Rows):
@@ -103,7 +107,7 @@ def _files(warehouse, job, snapshot, orphans=False):
         data = store.folder(above).read(name, 1 << 30)
         assert hashlib.sha256(data).hexdigest() == part.sha256, part.file
         assert len(data) == part.bytes
-    assert len({p.file for p in parts}) == len(parts)
+    assert len({(p.file, p.first) for p in parts}) == len(parts)  # of a pack many share a file
     if orphans:
         assert left_behind(folder) == []
 
@@ -116,7 +120,11 @@ def left_behind(folder) -> list[str]:
     if folder.local is None:
         with _a_day_later():
             staging.remove_orphans(folder)
-    files = set(folder.entries())
+    entries = folder.entries()
+    pruned = entries.get("_pruned.json")
+    if pruned:  # files of before stay a day, for those who read them
+        entries = {f: e for f, e in entries.items() if e.modified_ns > pruned.modified_ns}
+    files = set(entries)
     named = {f for f in files if f.startswith("_manifests/") and f.endswith(".json")}
     for file in sorted(named):
         parse = parse_generation if "/derived-" in file else parse_manifest
@@ -124,7 +132,8 @@ def left_behind(folder) -> list[str]:
         named |= {p.file for p in manifest.parts}
     generations = {f[len("_manifests/derived-") : -5] for f in named if "/derived-" in f}
     named |= {f for f in files if f.startswith("_kept/") and f[6:22] in generations}
-    named |= {"_incoming/lock", "_incoming/derive.lock", "_settings.json"}
+    named |= {"_incoming/lock", "_incoming/derive.lock", "_settings.json", "_pruned.json"}
+    named |= {f for f in files if re.fullmatch(r"_labels/[0-9]+[.]json", f)}
     return sorted(f for f in files - named if not f.startswith("_sources/"))
 
 
