@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ingest import on_ray, staging, workers
+from ..ingest import on_ray, staging, store, workers
 from ..ingest.errors import RetimeError, UsageError, line_of
 
 if TYPE_CHECKING:
@@ -136,8 +136,10 @@ def _results(
     with contextlib.ExitStack() as stack:
         cluster = stack.enter_context(on_ray.connected(ray))
         seen: list[on_ray.Seen] = []
-        if "://" not in warehouse.url.removeprefix("file://"):
-            folder = warehouse.store.job_folder(ids[0])
+        folder = store.folder(warehouse.store.job_folder(ids[0]))
+        if folder.local is None:
+            seen += stack.enter_context(on_ray.shared_folder(folder))
+        else:
             staged = stack.enter_context(staging.staging(folder))
             seen += stack.enter_context(on_ray.shared_folder(staged))
         if reports is not None:

@@ -174,8 +174,8 @@ def _kept_reason(snapshot: Snapshot, folder: Place) -> str:
 
 def _told(snapshot: Snapshot) -> Rows:
     """What of the job could not be used, or is no longer there."""
-    if snapshot.problems:
-        rows = problem_rows([(None, p) for p in snapshot.problems])
+    if problems := getattr(snapshot, "problems", ()):
+        rows = problem_rows([(None, p) for p in problems])
         yield snapshot.job, pa.Table.from_batches([rows])
 
 

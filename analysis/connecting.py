@@ -57,7 +57,7 @@ def open_snapshots(
     con = loader.connect(
         names,
         categories=categories(snapshots),
-        older={s.job: s.older for s in snapshots if s.older},
+        older={s.job: getattr(s, "older", ()) for s in snapshots},
         memory_limit=f"{memory_bytes}B",
         threads=threads,
         filesystem=files_read,

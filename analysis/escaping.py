@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 _ALWAYS = (
-    "\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
+    "\x00-\x1f\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160"
     "\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u2044\u205f-\u206f\u2215\u2800"
     "\u3000\u3164\ud800-\udfff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U0001d400-\U0001d7ff"
@@ -91,7 +91,7 @@ def _told_apart(found: re.Match[str]) -> str:
     word = found[0]
     if word.isascii() or not _LIKE.search(word):
         return word
-    whole = len(word) > 1 and not _LIKE.sub("", word)
+    whole = len(word) > 1 and not any(c.isalpha() for c in _LIKE.sub("", word))
     if whole or any(c.isascii() and c.isalpha() for c in word):
         return _LIKE.sub(_written, word)
     return word

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pyarrow as pa
 
-from ..ingest.errors import UsageError
+from ..ingest.errors import RetimeError, UsageError
 from ..ingest.settings import check_text
 
 if TYPE_CHECKING:
     from ..ingest.keeping.listing import Listed
     from .warehouse import Warehouse
+
+UNREADABLE = "unreadable"
+"""Stands in `clocks` of a job that cannot be read; `retime verify` says why."""
 
 MEMORY = "1GB"
 """Of a condition."""
@@ -70,7 +73,7 @@ def table(warehouse: Warehouse) -> pa.Table:
     from ..ingest.keeping import listing
 
     rows = [_row(warehouse, one) for one in listing.jobs(warehouse.store)]
-    rows.sort(key=lambda r: (r["created"] or datetime.min, r["job"]))
+    rows.sort(key=lambda r: (r.get("created") or datetime.min, r["job"]))
     return pa.Table.from_pylist(rows, SCHEMA)
 
 
@@ -100,7 +103,10 @@ def _read(warehouse: Warehouse, job: str) -> dict[str, Any]:
     """The same from the tables of a job whose derived tables an older version made."""
     from . import frames
 
-    found = frames.jobs(warehouse.connect(job)).to_dicts()
+    try:
+        found = frames.jobs(warehouse.connect(job)).to_dicts()
+    except RetimeError:
+        return {"clocks": UNREADABLE}  # one job must not hide the others
     row = {k: v for k, v in (found[0] if found else {}).items() if k in SCHEMA.names}
     manifests, _ = warehouse.store.manifests(job)
     times = [m.created_at_ns for m in manifests]

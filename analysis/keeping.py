@@ -18,6 +18,7 @@ from ..ingest.labels import KEEP
 from . import jobs as listed
 
 if TYPE_CHECKING:
+    from ..ingest.store import Folder
     from .warehouse import Warehouse
 
 Progress = Callable[[int, int, str], None]
@@ -84,6 +85,8 @@ def prune(
     out = []
     for row in rows:
         folder = store.folder(row["job"])
+        if older_than is not None and not _is_old_there(folder, _age_s(older_than)):
+            continue
         removed = events.stored_bytes(folder) if raw_events else sum(folder.sizes().values())
         pinned = _pinned(row["tags"], keep_tags)
         status = f"kept: {pinned}" if pinned else ""
@@ -126,11 +129,31 @@ def _fitting(
     if keep is not None:
         chosen -= {r["job"] for r in rows[len(rows) - keep :]} if keep else set()
     if older_than is not None:
-        age = seconds(older_than, "--older-than") if isinstance(older_than, str) else older_than
-        before = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=age)
+        before = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=_age_s(older_than))
         # A job whose age is not known is not old.
         chosen -= {r["job"] for r in rows if r["newest"] is None or r["newest"] >= before}
     return [r for r in rows if r["job"] in chosen]
+
+
+def _age_s(older_than: str | float) -> float:
+    return seconds(older_than, "--older-than") if isinstance(older_than, str) else older_than
+
+
+def _is_old_there(folder: Folder, age_s: float) -> bool:
+    """Whether a job is so old by the clock of where it lies, too.
+
+    The clock of the node that wrote it, or of this one, may be off by years. A pack tells nothing:
+    it is younger than the sources in it.
+    """
+    from ..ingest import staging
+    from ..ingest.manifest import is_pack
+
+    written = [
+        entry.modified_ns
+        for file, entry in folder.entries(staging.MANIFESTS).items()
+        if not (name := file.rpartition("/")[2]).startswith("derived-") and not is_pack(name)
+    ]
+    return not written or staging.clock_ns(folder) - max(written) >= age_s * 1e9
 
 
 def _pinned(tags: Iterable[tuple[str, str]], keep_tags: Sequence[str]) -> str:

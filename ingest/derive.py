@@ -69,11 +69,13 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {
         t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
-        for t in ("collectives", "ranks", "comms", "steps", "transfers")
+        for t in ("collectives", "comms", "steps", "transfers")
     }
-    formats = [
-        m.format for m in manifests for p in part_of_source(m, "ranks") for _ in range(p.rows)
-    ]
+    of_ranks = [(m.format, p) for m in manifests for p in part_of_source(m, "ranks")]
+    held = _each("ranks", job, [p for _, p in of_ranks])
+    views["ranks"] = _together("ranks", held)
+    # As many as the files have: a manifest may say anything.
+    formats = [f for (f, _), rows in zip(of_ranks, held, strict=True) for _ in range(len(rows))]
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
     joined = join(views["collectives"], ranks, views["comms"])
     resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
@@ -138,6 +140,17 @@ def _lost(job: Folder, manifests: list[Manifest]) -> int:
 
 def _rows(table: str, job: Folder, parts: list[Part]) -> pa.Table:
     """All rows of these parts, in their order, the same whichever files hold them."""
+    return _together(table, _each(table, job, parts))
+
+
+def _together(table: str, found: list[pa.Table]) -> pa.Table:
+    return (
+        slices.renumbered(pa.concat_tables(found)) if found else TABLES[table].schema.empty_table()
+    )
+
+
+def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
+    """The rows of each of these parts. Raises WarehouseError for a file that cannot be read."""
     schema = TABLES[table].schema
     held: dict[str, pa.Table] = {}
 
@@ -153,12 +166,7 @@ def _rows(table: str, job: Folder, parts: list[Part]) -> pa.Table:
             ) from e
 
     reading.side_by_side(whole, list(dict.fromkeys(p.file for p in parts)), job.local is None)
-    if not parts:
-        return schema.empty_table()
-    found = [
-        held[p.file] if p.first is None else held[p.file].slice(p.first, p.rows) for p in parts
-    ]
-    return slices.renumbered(pa.concat_tables(found))
+    return [held[p.file] if p.first is None else held[p.file].slice(p.first, p.rows) for p in parts]
 
 
 def _sorted(name: str, table: pa.Table) -> pa.Table:

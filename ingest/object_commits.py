@@ -13,9 +13,11 @@ import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from . import settings
+from msgspec import UnsetType
+
+from . import settings, store
 from .detect import clash_group
-from .errors import StoreBusy, StoreRefused
+from .errors import StoreBusy, StoreRefused, WarehouseError
 from .keeping import packs, prune
 from .manifest import (
     PACKED,
@@ -39,7 +41,7 @@ from .object_jobs import (
     read_generation,
     write_list,
 )
-from .store import Entry, Folder
+from .store import Entry, Folder, Place
 from .store.claims import FOLDER as CLAIMS
 from .store.claims import claimed
 from .store.reading import know, side_by_side
@@ -60,16 +62,24 @@ def commit(
     known: dict[str, Manifest | None],
     check: Check,
 ) -> bool:
-    """Brings a finished source into the job; see `staging.commit`. `check` raises for a clash."""
-    prune.remove_dead(folder)
-    if _there(folder, manifest, known):
-        return False
-    check([s for m in known.values() if m is not None for s in packs.sources(m)])
-    named, names = with_token(manifest, secrets.token_hex(6))
-    files = [(staged / here, names[goal]) for here, goal in moves]
-    name = manifest_name(named)
+    """Brings a finished source into the job; see `staging.commit`. `check` raises for a clash.
+
+    Parts of a manifest that has a token are in the store already (`upload`). They are removed
+    where it does not come to stand, as those that are brought here are.
+    """
+    mine = [] if isinstance(manifest.token, UnsetType) else [p.file for p in manifest.parts]
+    named, name = manifest, manifest_name(manifest)
     try:
-        _upload(folder, files)
+        prune.remove_dead(folder)
+        if _there(folder, manifest, known):
+            _discard(folder, mine)
+            return False
+        check([s for m in known.values() if m is not None for s in packs.sources(m)])
+        if isinstance(manifest.token, UnsetType):
+            named = upload(folder, staged, moves, manifest)
+            mine = [p.file for p in named.parts]
+        else:
+            _check_uploaded(folder, named)
         with claimed(folder, _claims(named)) as claims:
             if _there(folder, named, known):
                 raise FileExistsError(name)
@@ -78,16 +88,56 @@ def commit(
             # One that cannot be used stands in the way: it is replaced.
             _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in known)
     except FileExistsError:
-        _discard(folder, (goal for _, goal in files))
+        _discard(folder, mine)
         _there(folder, named, known)
         return False
     except (StoreBusy, StoreRefused):
         raise  # whether the manifest stands is not known: what it names has to stay
     except BaseException:
-        _discard(folder, (goal for _, goal in files))
+        _discard(folder, mine)
         raise
     known[name] = named
     return True
+
+
+def upload(
+    folder: Folder, staged: Path, moves: list[tuple[str, str]], manifest: Manifest
+) -> Manifest:
+    """Brings the parts of a finished source into the job under a writer's own names.
+
+    Gives the manifest that names them, for `commit`: before that nothing counts. Where it fails
+    or is never committed they are removed, now or with the orphans. Raises StoreBusy,
+    StoreRefused.
+    """
+    named, names = with_token(manifest, secrets.token_hex(6))
+    files = [(staged / here, names[goal]) for here, goal in moves]
+    try:
+        _upload(folder, files)
+    except StoreBusy:
+        raise  # it would be as busy for a removal
+    except BaseException:
+        _discard(folder, (goal for _, goal in files))
+        raise
+    return named
+
+
+def give_up(place: Place, manifests: Iterable[Manifest]) -> None:
+    """Removes what `upload` brought for manifests that will never be committed."""
+    brought = [m for m in manifests if not isinstance(m.token, UnsetType)]
+    if brought:
+        _discard(store.folder(place), [p.file for m in brought for p in m.parts])
+
+
+def _check_uploaded(folder: Folder, named: Manifest) -> None:
+    """Raises WarehouseError where a part that another process uploaded is gone or cut by now."""
+    found = side_by_side(lambda p: folder.entry(p.file), named.parts, True)
+    for part, entry in zip(named.parts, found, strict=True):
+        if entry is None or entry.bytes != part.bytes:
+            raise WarehouseError(
+                f"{folder.address(part.file)}: gone or cut since it was uploaded, so "
+                f"{named.name} cannot count; ingest it again"
+            )
+        know(folder.address(part.file), part.bytes)
 
 
 def _there(folder: Folder, manifest: Manifest, known: dict[str, Manifest | None]) -> bool:
@@ -139,7 +189,7 @@ def publish(
     staged: Path,
     moves: list[tuple[str, str]],
     generation: Generation,
-    spared: Callable[[list[tuple[int, str, bool]]], list[str]],
+    spared: Callable[[list[tuple[int, str, bool]], int], list[str]],
 ) -> None:
     """Brings a derived generation into the job, then removes what is out of use for long.
 
@@ -165,7 +215,7 @@ def publish(
 def sweep(
     folder: Folder,
     seen: Look,
-    spared: Callable[[list[tuple[int, str, bool]]], list[str]],
+    spared: Callable[[list[tuple[int, str, bool]], int], list[str]],
     abandoned_s: float = 24 * 3600.0,
     packed_s: float = 24 * 3600.0,
 ) -> list[str]:
@@ -186,7 +236,9 @@ def sweep(
         zip(derived, side_by_side(lambda i: read_generation(folder, i), ids, True), strict=True)
     )
     whole = {n: m for n, m in seen.manifests.items() if isinstance(m, Manifest)}
-    settled = packs.settled(list(whole.values()), [], MANIFESTS)
+    # As readers have it: a pack that is cut or lies takes the place of nothing.
+    sound = [m for m in whole.values() if seen.missing(m) is None and packs.is_sound(m)]
+    settled = packs.settled(sound, [], MANIFESTS)
     out = _packed(whole, settled, entries, now_ns - packed_s * 1e9)
     present = {id[:16] for m in settled.units for id in m.ids}
     said = settings.usable(folder).digest_derived
@@ -194,8 +246,8 @@ def sweep(
     for name, g in made.items():
         current = g is not None and {s[:16] for s in g.sources} == present
         current = current and g is not None and g.id == generation_id(g.sources, said)
-        told.append((entries[name].modified_ns if g is None else g.created_at_ns, name, current))
-    gone = spared(sorted(told, reverse=True))
+        told.append((entries[name].modified_ns, name, current))
+    gone = spared(sorted(told, reverse=True), now_ns)
     standing = {n: g for n, g in made.items() if n not in gone}
     named = {p.file for g in standing.values() if g is not None for p in g.parts}
     # What a manifest that cannot be read names is not known: another version may read it.

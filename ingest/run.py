@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from . import detect, one_job, settings, staging, store
+from . import detect, object_commits, one_job, settings, staging, store
 from .bundles import bundled
 from .derive import derive
 from .errors import (
@@ -380,7 +380,7 @@ def _ingest_all(
     tell = _teller(todo, progress)
     with (
         staging.staging(folder) as staged,
-        closing(_staged(todo, staged, rank, n_workers, tell, ray)) as results,
+        closing(_staged(folder, todo, staged, rank, n_workers, tell, ray)) as results,
     ):
 
         def commit_ready() -> None:
@@ -411,10 +411,14 @@ def _ingest_all(
             n = sum(r.status == "new" for r in reports.values())
             kind = type(e) if isinstance(e, StoreBusy | StoreRefused) else WarehouseError
             raise kind(f"{e} ({n} of {len(todo)} new sources are in)") from e
+        finally:
+            if finished:  # whoever staged them may have uploaded them, and nobody will name them
+                object_commits.give_up(folder, [s.manifest for s in finished.values()])
     return reports
 
 
 def _staged(
+    folder: Place,
     todo: list[_Candidate],
     staged: Path,
     rank: int | None,
@@ -449,7 +453,7 @@ def _staged(
             tell(order[k], done)
 
         if ray:
-            results = stage_on_ray(ray, largest_first, staged, n_workers, told)
+            results = stage_on_ray(ray, largest_first, folder, staged, n_workers, told)
         else:
             stage = "retime.ingest.stage:stage_source"
             results = run_workers(stage, largest_first, n_processes, told)

@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -287,14 +287,17 @@ def publish(
     job_folder = _path(place)
     with writing(job_folder.parent), locked(job_folder) as held:
         name = generation_manifest_name(generation.id)
-        if not _stands(job_folder, name):
+        if not _stands(job_folder, name, generation):
             _move_in(job_folder, staged, moves, generation, name)
         _remove_superseded(job_folder)
         _remove_kept(job_folder)
         standing = {p.stem for p in (job_folder / MANIFESTS).glob("derived-*.json")}
+        read = _still_read(job_folder, SUPERSEDED_S)
         for path in job_folder.glob("*/derived-*.parquet"):
-            if _generation_of(path) not in standing and (held or _old(path)):
-                path.unlink(missing_ok=True)
+            if _generation_of(path) not in standing and (held or _old(job_folder, path)):
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime_ns > read:
+                        path.unlink()
 
 
 def _remove_superseded(job_folder: Path) -> list[Path]:
@@ -311,25 +314,26 @@ def _remove_superseded(job_folder: Path) -> list[Path]:
             g = read_generation(path)
             current = {s[:16] for s in g.sources} == present
             current = current and g.id == generation_id(g.sources, said)
-            found.append((g.created_at_ns, path, current))
         except FileNotFoundError:
             continue
         except BadManifest:
-            found.append((path.stat().st_mtime_ns, path, False))
-    removed = _out_of_use(sorted(found, reverse=True))
+            current = False
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path.stat().st_mtime_ns, path, current))
+    removed = _out_of_use(sorted(found, reverse=True), now_ns(job_folder)) if found[1:] else []
     for path in removed:
         path.unlink(missing_ok=True)
     return removed
 
 
-def _out_of_use(found: list[tuple[int, T, bool]]) -> list[T]:
+def _out_of_use(found: list[tuple[int, T, bool]], now: int) -> list[T]:
     """Of generations (made at, name, whether it is of what is there now), the newest first: those
-    that nobody is to read any more."""
+    that nobody is to read any more. Times (ns) are by the clock of where they lie."""
     removed = []
     for n, (_, name, current) in enumerate(found):
         if n == 0 or current:
             continue
-        superseded_s = (time.time_ns() - found[n - 1][0]) / 1e9
+        superseded_s = (now - found[n - 1][0]) / 1e9
         if n >= GENERATIONS_KEPT or superseded_s >= SUPERSEDED_S:
             removed.append(name)
     return removed
@@ -370,8 +374,13 @@ def _remove_packed(job_folder: Path, grace_s: float) -> list[Path]:
     if not any(map(is_pack, names)):
         return []
     units = standing(job_folder).units
-    before = time.time_ns() - grace_s * 1e9
-    packed = [m for m in units if m.format == PACKED and m.created_at_ns <= before]
+    before = now_ns(job_folder) - grace_s * 1e9
+    packed = []
+    for m in units:
+        if m.format == PACKED:
+            with contextlib.suppress(FileNotFoundError):
+                made_ns = (job_folder / MANIFESTS / manifest_name(m)).stat().st_mtime_ns
+                packed += [m] if made_ns <= before else []
     ids = {id for m in packed for id in m.ids}
     single = {source_manifest_name(id) for id in ids}
     removed = []
@@ -415,11 +424,13 @@ def standing_generation(
     return found if same and missing_part(job_folder, found) is None else None
 
 
-def _stands(job_folder: Path, name: str) -> bool:
+def _stands(job_folder: Path, name: str, generation: Generation) -> bool:
+    """Whether it is there already, whole; one that lists other sources is not it."""
     try:
-        return missing_part(job_folder, read_generation(job_folder / MANIFESTS / name)) is None
+        there = read_generation(job_folder / MANIFESTS / name)
     except (FileNotFoundError, BadManifest):
         return False
+    return there.sources == generation.sources and missing_part(job_folder, there) is None
 
 
 def _move_in(
@@ -665,7 +676,7 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
     with writing(job_folder.parent):
         incoming = job_folder / INCOMING
         for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
-            if token.is_dir() and not alive(token.name, token):
+            if token.is_dir() and not alive(token.name, token, lambda: now_ns(job_folder)):
                 shutil.rmtree(token, ignore_errors=True)
                 removed.append(str(token.relative_to(job_folder)))
         with locked(job_folder) as held:
@@ -678,23 +689,97 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
             ]
             removed += [str(p.relative_to(job_folder)) for p in gone]
             stems = {p.stem for p in manifests.glob("*.json")}
-            for path in sorted(
-                [*job_folder.glob("*/*.parquet"), *job_folder.glob("*/*/*.parquet")]
-            ):
-                if {INCOMING, KEPT} & set(path.relative_to(job_folder).parts):
-                    continue
+            read = _still_read(job_folder, SUPERSEDED_S if grace_s is None else grace_s)
+            for path in _parts_there(job_folder):
                 derived = path.stem.startswith("derived-")
                 stem = _generation_of(path) if derived else path.stem.split("-")[0]
                 # A commit holds the lock from its first file to its manifest.
-                if stem not in stems and (held or _old(path)):
-                    path.unlink(missing_ok=True)
-                    removed.append(str(path.relative_to(job_folder)))
+                if stem not in stems and (held or _old(job_folder, path)):
+                    with contextlib.suppress(FileNotFoundError):
+                        if path.stat().st_mtime_ns > read:
+                            path.unlink()
+                            removed.append(str(path.relative_to(job_folder)))
+            for path in _partial(job_folder):
+                path.unlink(missing_ok=True)
+                removed.append(str(path.relative_to(job_folder)))
     return removed
 
 
-def _old(path: Path) -> bool:
+def _still_read(job_folder: Path, grace_s: float) -> int:
+    """When (ns) the job was pruned, if that is no longer ago than `grace_s`; else -1.
+
+    Files of before are no orphans yet: whoever read the job then goes on reading it.
+    """
     try:
-        return time.time() - path.stat().st_mtime > ABANDONED_S
+        pruned_ns = (job_folder / tombstone.FILE).stat().st_mtime_ns
+    except OSError:
+        return -1
+    return pruned_ns if now_ns(job_folder) - pruned_ns < grace_s * 1e9 else -1
+
+
+def _parts_there(job_folder: Path) -> list[Path]:
+    """The Parquet files of tables and of `_staged`, in order.
+
+    Others' unfinished work is not looked into: it may go at any moment.
+    """
+    found: list[Path] = []
+    for here, rooms, files in os.walk(job_folder):
+        depth = len(Path(here).relative_to(job_folder).parts)
+        if depth == 0:
+            rooms[:] = [r for r in rooms if r not in (INCOMING, KEPT)]
+        else:
+            found += [Path(here) / name for name in files if name.endswith(".parquet")]
+        if depth == 2:
+            rooms.clear()
+    return sorted(found)
+
+
+def _partial(job_folder: Path) -> list[Path]:
+    """Files that a process was writing (`store.local`) when it died."""
+    found: list[Path] = []
+    for room in (job_folder, *(p for p in job_folder.glob("_*") if p.name != INCOMING)):
+        for path in room.glob(".*"):
+            parts = path.name.rsplit(".", 5)
+            whose = ".".join(parts[1:])
+            partial = len(parts) == 6 and path.is_file()
+            if partial and not alive(whose, path, lambda: now_ns(job_folder)):
+                found.append(path)
+    return found
+
+
+def now_ns(folder: Path) -> int:
+    """The time by the clock of a folder's file system, by which all nodes' files there are dated.
+
+    A node's own clock may be off by years, and what it then took for old be in the making. Where
+    nothing can be written, nothing can be removed either, and its own clock will do.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder) as f:
+            return os.fstat(f.fileno()).st_mtime_ns
+    except OSError:
+        return time.time_ns()
+
+
+def clock_ns(folder: Folder) -> int:
+    """The time by the clock of where a folder lies, on a disk or in an object store.
+
+    In a store an object is made and removed for it; where that is refused this node's clock tells.
+    """
+    if folder.local is not None:
+        return now_ns(folder.local)
+    file = f"_claims/clock-{uuid.uuid4().hex}"
+    try:
+        folder.put(file, b"")
+        entry = folder.entry(file)
+        folder.remove([file])
+    except (WarehouseError, OSError):
+        entry = None
+    return time.time_ns() if entry is None else entry.modified_ns
+
+
+def _old(job_folder: Path, path: Path) -> bool:
+    try:
+        return now_ns(job_folder) - path.stat().st_mtime_ns > ABANDONED_S * 1e9
     except FileNotFoundError:
         return False
 
@@ -726,8 +811,11 @@ def _born(pid: int) -> str:
         return ""
 
 
-def alive(name: str, token: Path) -> bool:
-    """Whether somebody may still be working in a folder of unfinished work; `name` says who."""
+def alive(name: str, token: Path, now: Callable[[], int] = time.time_ns) -> bool:
+    """Whether somebody may still be working at unfinished work; `name` says who.
+
+    `now` gives the time (ns) by which what is another machine's may be too old.
+    """
     parts = name.split(".")
     if parts[:2] == owner().split(".")[:2] and len(parts) == 5 and parts[2].isdecimal():
         pid = int(parts[2])
@@ -738,9 +826,11 @@ def alive(name: str, token: Path) -> bool:
         except PermissionError:
             pass
         return _born(pid) == parts[3]
-    newest = 0.0
-    for found, _, files in os.walk(token):
-        for name in (".", *files):
-            with contextlib.suppress(OSError):
-                newest = max(newest, os.stat(os.path.join(found, name)).st_mtime)
-    return time.time() - newest < ABANDONED_S
+    paths = [str(token)]
+    for found, folders, files in os.walk(token):
+        paths += [os.path.join(found, name) for name in (*folders, *files)]
+    newest = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            newest = max(newest, os.stat(path).st_mtime_ns)
+    return now() - newest < ABANDONED_S * 1e9

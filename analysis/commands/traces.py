@@ -148,7 +148,11 @@ def jobs(
         "tags": "tags",
     }
     rows = [
-        {**r, "clocks": terminal.clocks_word(r), "tags": keeping_screen.tag_words(r["tags"])}
+        {
+            **r,
+            "clocks": r["clocks"] if r["ranks_seen"] is None else terminal.clocks_word(r),
+            "tags": keeping_screen.tag_words(r["tags"]),
+        }
         for r in rows
     ]
     if not any(r["tags"] for r in rows):

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from .. import labels, staging
 from ..manifest import BadManifest, Generation, is_pack
 from . import manifests, tombstone
@@ -49,12 +51,16 @@ def _listed(warehouse: Warehouse, job: str) -> Listed | None:
     names = tombstone.alive(folder, staging.MANIFESTS, manifests.names(folder))
     present = {n.removesuffix(".json") for n in names if not n.startswith(manifests.DERIVED)}
     pruned: set[str] = set()
+    packed: set[str] = set()
+    packed_bytes = 0
     for name in filter(is_pack, names):
         with contextlib.suppress(BadManifest, OSError):
             pack = manifests.read(folder, name)
             present.discard(name.removesuffix(".json"))
             present |= {id[:16] for id in pack.ids}
             pruned |= set(pack.pruned)
+            packed |= {id[:16] for id in pack.ids}
+            packed_bytes += sum(p.bytes for p in pack.parts)
     if not present:
         return None
     made: list[Generation] = []
@@ -66,4 +72,7 @@ def _listed(warehouse: Warehouse, job: str) -> Listed | None:
                     made.append(found)
     newest = max(made, key=lambda g: (g.created_at_ns, g.id), default=None)
     summary = None if newest is None else newest.summary
+    if newest is not None and summary is not None and packed == present:
+        derived_bytes = sum(p.bytes for p in newest.parts)
+        summary = msgspec.structs.replace(summary, stored_bytes=packed_bytes + derived_bytes)
     return Listed(job, summary, labels.read(folder), tuple(sorted(pruned)))

@@ -85,6 +85,15 @@ def check(place: Path | str, pack: Manifest) -> None:
             )
 
 
+def is_sound(unit: Manifest) -> bool:
+    """Whether `check` finds nothing wrong with it."""
+    try:
+        check("", unit)
+    except BadManifest:
+        return False
+    return True
+
+
 class Standing(NamedTuple):
     """What counts of a job's manifests.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from typing import TYPE_CHECKING
 
 from .. import labels, settings, staging
@@ -45,11 +44,15 @@ def finish(job: Folder, grace_s: float) -> list[str]:
         return []
     with job.locked(staging.COMMIT_LOCK):
         removed = _remove_manifests(job, stone)
-        if time.time_ns() - stone.at_ns < grace_s * 1e9:
+        found = job.entries()
+        stood = found[tombstone.FILE].modified_ns if tombstone.FILE in found else 0
+        # By the store's clock, as the files are: that of a node may be off. The newest object of a
+        # store is the claim that stands for the lock.
+        now_ns = max(e.modified_ns for e in found.values()) if found else 0
+        now_ns = now_ns if job.local is None else staging.now_ns(job.local)
+        if now_ns - stood < grace_s * 1e9:
             return removed
         if not _manifests(job) and not busy(job):
-            found = job.entries()
-            stood = found[tombstone.FILE].modified_ns if tombstone.FILE in found else 0
             # What is newer may be parts of a source whose manifest is still to come.
             rest = sorted(
                 f
@@ -80,7 +83,10 @@ def busy(job: Folder) -> bool:
         return False
     incoming = job.local / staging.INCOMING
     tokens = [incoming / name for name in job.names(staging.INCOMING)]
-    return any(t.is_dir() and staging.alive(t.name, t) for t in tokens)
+    local = job.local
+    return any(
+        t.is_dir() and staging.alive(t.name, t, lambda: staging.now_ns(local)) for t in tokens
+    )
 
 
 def _manifests(job: Folder) -> list[str]:

@@ -229,7 +229,11 @@ def _left_out(
 
 
 def _orphans(job: Job, named: set[str]) -> Iterator[Finding]:
+    entries = job.folder.entries() if tombstone.FILE in job.sizes else {}
+    pruned = entries.get(tombstone.FILE)
     for file, size in sorted(job.sizes.items()):
+        if pruned and file in entries and entries[file].modified_ns <= pruned.modified_ns:
+            continue  # for those who read the job when it was pruned
         top = file.partition("/")[0]
         if top in (staging.INCOMING, staging.KEPT, QUARANTINE) or not file.endswith(".parquet"):
             continue

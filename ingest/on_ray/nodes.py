@@ -11,8 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import line_of
+from .. import store
+from ..errors import RetimeError, UsageError, line_of
 from ..staging import writing
+from ..store import Folder, reading
+from ..store.addresses import shown
+from ..store.claims import FOLDER as CLAIMS
 from .connection import ClusterError
 
 PACKAGES = ("retime", "pyarrow", "polars", "numpy", "numba", "duckdb")
@@ -29,7 +33,8 @@ class Seen(NamedTuple):
     """A path that a node must see as the driver does.
 
     `size_bytes` of a file, or the `token` that it holds; of a folder (both None) that it is there.
-    `made` is a folder in which the node must be able to make files.
+    `made` is a folder in which the node must be able to make files. Paths may be addresses in an
+    object store.
     """
 
     path: str
@@ -39,29 +44,50 @@ class Seen(NamedTuple):
 
 
 @contextlib.contextmanager
-def shared_folder(folder: Path) -> Iterator[list[Seen]]:
+def shared_folder(folder: Path | Folder) -> Iterator[list[Seen]]:
     """What tells on another node that it has this very folder and can write into it.
 
     A file in it, for as long as the context lasts. Raises WarehouseError where it cannot be made.
     """
     token = secrets.token_hex(16)
-    path = folder / f"seen-{secrets.token_hex(8)}"
-    with writing(folder):
+    if isinstance(folder, Folder) and folder.local is None:
+        # Among the claims, which go with the orphans where this process dies.
+        name = f"{CLAIMS}/seen-{secrets.token_hex(8)}"
+        folder.put(name, token.encode())
+        try:
+            yield [Seen(folder.address(name), token=token), Seen(str(folder), made=True)]
+        finally:
+            with contextlib.suppress(RetimeError, OSError):
+                folder.remove([name])
+        return
+    place = Path(str(folder))
+    path = place / f"seen-{secrets.token_hex(8)}"
+    with writing(place):
         path.write_text(token)
     try:
-        yield [Seen(str(path), token=token), Seen(str(folder), made=True)]
+        yield [Seen(str(path), token=token), Seen(str(place), made=True)]
     finally:
         path.unlink(missing_ok=True)
 
 
 def shared_files(paths: Iterable[str]) -> list[Seen]:
-    """The files of an input, one of each folder first; those that are not there are left out."""
+    """The files of an input, one of each folder first; those that are not there are left out.
+
+    Of those in an object store one a bucket: whoever may read that has its own way to the store.
+    """
     by_folder: dict[str, list[str]] = {}
+    by_bucket: dict[str, str] = {}
     for path in dict.fromkeys(paths):
-        by_folder.setdefault(os.path.dirname(path), []).append(path)
+        if store.is_address(path):
+            by_bucket.setdefault("/".join(path.split("/", 3)[:3]), path)
+        else:
+            by_folder.setdefault(os.path.dirname(path), []).append(path)
     first = [of_it[0] for of_it in by_folder.values()]
     rest = [path for of_it in by_folder.values() for path in of_it[1:]]
     seen = []
+    for path in by_bucket.values():
+        with contextlib.suppress(OSError):
+            seen.append(Seen(path, reading.size_of(path)))
     for path in (first + rest)[:MOST_SEEN]:
         with contextlib.suppress(OSError):
             seen.append(Seen(path, os.stat(path).st_size))
@@ -74,25 +100,67 @@ def unseen(wanted: Sequence[Seen]) -> str:
     On the node "10.0.0.3 does not see /data/x" it is "does not see /data/x".
     """
     for one in wanted:
-        try:
-            if one.made:
-                probe = Path(one.path) / f"probe-{secrets.token_hex(8)}"
-                probe.touch()
-                probe.unlink()
-            elif one.token is not None:
-                with open(one.path, "rb") as f:
-                    if f.read(len(one.token) + 1) != one.token.encode():
-                        return f"has another {os.path.dirname(one.path)} than this machine"
-            else:
-                with open(one.path, "rb") as f:
-                    size = os.fstat(f.fileno()).st_size
-                if size != one.size_bytes:
-                    return f"has another {one.path} ({size} bytes, here {one.size_bytes})"
-        except OSError as e:
-            shown = os.path.dirname(one.path) if one.token is not None else one.path
-            verb = "cannot write into" if one.made else "does not see"
-            return f"{verb} {shown} ({e.strerror or e})"
+        if cannot := (_no_object if store.is_address(one.path) else _no_file)(one):
+            return cannot
     return ""
+
+
+def _no_file(one: Seen) -> str:
+    try:
+        if one.made:
+            probe = Path(one.path) / f"probe-{secrets.token_hex(8)}"
+            probe.touch()
+            probe.unlink()
+        elif one.token is not None:
+            with open(one.path, "rb") as f:
+                if f.read(len(one.token) + 1) != one.token.encode():
+                    return f"has another {os.path.dirname(one.path)} than this machine"
+        else:
+            with open(one.path, "rb") as f:
+                size = os.fstat(f.fileno()).st_size
+            if size != one.size_bytes:
+                return f"has another {one.path} ({size} bytes, here {one.size_bytes})"
+    except OSError as e:
+        shown_path = os.path.dirname(one.path) if one.token is not None else one.path
+        verb = "cannot write into" if one.made else "does not see"
+        return f"{verb} {shown_path} ({e.strerror or e})"
+    return ""
+
+
+def _no_object(one: Seen) -> str:
+    """The same of what lies in an object store, with this machine's own credentials."""
+    above, _, name = one.path.rpartition("/")
+    try:
+        if one.made:
+            probe, folder = f"{CLAIMS}/probe-{secrets.token_hex(8)}", store.folder(one.path)
+            folder.put(probe, b"")
+            folder.remove([probe])
+        elif one.token is not None:
+            if store.folder(above).read(name, len(one.token) + 1) != one.token.encode():
+                return f"has another {above} than this machine"
+        elif (size := reading.size_of(one.path)) != one.size_bytes:
+            return f"has another {shown(one.path)} ({size} bytes, here {one.size_bytes})"
+    except FileNotFoundError:
+        place = above if one.token is not None else one.path
+        return f"does not see {shown(place)} (its AWS_ENDPOINT_URL may be of another store)"
+    except UsageError as e:
+        return f"cannot open {shown(one.path)}: {e}"
+    except (RetimeError, OSError) as e:
+        return f"has no way to {line_of(e)}"
+    return ""
+
+
+def refusal(node: str, cannot: str) -> str:
+    """The sentence about a node that does not see something (`unseen`)."""
+    if "://" in cannot:
+        return (
+            f"node {node} {cannot}: every node needs its own access to the object store (in the "
+            "environment that Ray was started in there, a profile, or the machine's role)"
+        )
+    return (
+        f"node {node} {cannot}: sources and warehouse must lie on a file system "
+        "that all nodes have at the same path, or in an object store"
+    )
 
 
 def unseen_once(wanted: Sequence[tuple]) -> str:
@@ -157,10 +225,7 @@ def check(ray: Any, wanted: Sequence[Seen]) -> None:
             raise ClusterError(f"node {name_of(node)}: a task cannot run: {line_of(e)}") from e
         _same_versions(name_of(node), found, here)
         if cannot:
-            raise ClusterError(
-                f"node {name_of(node)} {cannot}: sources and warehouse must lie on a file system "
-                "that all nodes have at the same path, or in an object store"
-            )
+            raise ClusterError(refusal(name_of(node), cannot))
 
 
 def _affinity() -> Callable[..., Any]:

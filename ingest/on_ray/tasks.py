@@ -125,10 +125,7 @@ def _call(common: tuple, task: int, arguments: tuple, told: Any) -> Any:
     """On the node: one task. Gives its result, the exception that it raised, or Unfit."""
     function, shared, wanted = common
     if cannot := nodes.unseen_once(wanted):
-        return Unfit(
-            f"node {nodes.here()} {cannot}: sources and warehouse must lie on a file system that "
-            "all nodes have at the same path, or in an object store"
-        )
+        return Unfit(nodes.refusal(nodes.here(), cannot))
     last = time.monotonic()
 
     def progress(amount: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache
@@ -89,6 +90,7 @@ class Driver:
         self.conditions: dict[str, bool] = {}
         """by bucket: whether a write of what is there already is refused when told so; found out
         at the first one"""
+        self.finding_out = threading.Lock()
 
     def path(self, address: str) -> str:
         """What the file system calls an address."""

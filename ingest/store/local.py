@@ -81,7 +81,10 @@ class LocalFolder(Folder):
     def put(self, file: str, data: bytes | Path, *, new: bool = False) -> None:
         goal = self.path / file
         goal.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=goal.parent, prefix=f".{goal.name}.")
+        from .. import staging  # which takes away what its process left, and imports this
+
+        whose = f".{goal.name}.{staging.owner()}."
+        handle, part = tempfile.mkstemp(dir=goal.parent, prefix=whose)
         try:
             with os.fdopen(handle, "wb") as out:
                 if isinstance(data, Path):

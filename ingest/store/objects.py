@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from ..errors import StoreBusy
 from .drivers import Driver, driver
 from .folder import Entry, Folder, TooLarge
 from .patience import patiently
@@ -90,14 +91,16 @@ class ObjectFolder(Folder):
         """
         address, driver = self.address(file), self._driver
         bucket = self.url.partition("://")[2].partition("/")[0]
-        if driver.conditions.get(bucket) is not False:
+        known = driver.conditions.get(bucket)
+        if known is None:
+            with driver.finding_out:
+                known = driver.conditions.get(bucket)
+                if known is None:
+                    return self._find_out(file, data, bucket)
+        if known:
             try:
                 patiently(lambda: driver.put(address, data, True), address, "written")
-                if bucket not in driver.conditions:
-                    driver.conditions[bucket] = False  # unless it refuses the same once more
-                    patiently(lambda: driver.put(address, data, True), address, "written")
             except FileExistsError:
-                driver.conditions[bucket] = True
                 # A request whose answer was lost is sent again, and then meets its own object.
                 if not self._holds(file, data):
                     raise
@@ -106,6 +109,24 @@ class ObjectFolder(Folder):
             patiently(lambda: driver.put(address, data, False), address, "written")
         if not self._holds(file, data):
             raise FileExistsError(f"{address}: there already")
+
+    def _find_out(self, file: str, data: bytes, bucket: str) -> None:
+        """The same, and whether the bucket keeps conditions: one that does refuses a second time.
+
+        What is not known after a failure is found out by the next write.
+        """
+        address, driver = self.address(file), self._driver
+        if self.entry(file) is not None and not self._holds(file, data):
+            raise FileExistsError(f"{address}: there already")
+        try:
+            patiently(lambda: driver.put(address, data, True), address, "written")
+            with contextlib.suppress(StoreBusy):
+                patiently(lambda: driver.put(address, data, True), address, "written")
+                driver.conditions[bucket] = False
+        except FileExistsError:
+            driver.conditions[bucket] = True
+            if not self._holds(file, data):
+                raise
 
     def _holds(self, file: str, data: bytes) -> bool:
         try:

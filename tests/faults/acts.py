@@ -1,7 +1,9 @@
 """What the processes of these tests do to a warehouse; each gives what JSON can hold."""
 
+import contextlib
 import logging
 import tempfile
+import time
 from pathlib import Path
 
 import small_job
@@ -10,6 +12,9 @@ import small_job
 def warm_up():
     """Does everything once, so that what is forked from here need not import and compile."""
     logging.getLogger("retime").setLevel(logging.CRITICAL)
+    with contextlib.suppress(ImportError):
+        import aiobotocore.session  # noqa: F401
+        import s3fs  # noqa: F401
     with tempfile.TemporaryDirectory() as folder:
         paths = small_job.write(Path(folder) / "in", range(2))
         warehouse = Path(folder) / "warehouse"
@@ -38,7 +43,7 @@ def derive(warehouse, job):
 
 
 def upload(paths, to, job, spool, options=None):
-    """(states of what was sent, input lost)"""
+    """(states of what was sent, input lost, what was said of each)"""
     from retime.ingest.upload import backoff
     from retime.ingest.upload.run import upload
 
@@ -46,7 +51,7 @@ def upload(paths, to, job, spool, options=None):
     said = {"to": str(to), "job": job} if paths else {}
     report = upload(list(map(str, paths)), spool=spool, for_s=0, workers=1, **said,
                     **(options or {}))  # fmt: skip
-    return [s.state for s in report.sent], report.lost
+    return [s.state for s in report.sent], report.lost, [s.error for s in report.sent]
 
 
 def keep(warehouse, job):
@@ -93,3 +98,66 @@ def count(warehouse, job, table="events"):
 
     con = Warehouse(str(warehouse)).connect(job)
     return con.sql(f"SELECT count(*) FROM {table}").fetchall()[0][0]
+
+
+def watch(warehouse, job, ranks):
+    """The ranks that a reader sees, look after look, until all are there."""
+    from retime.ingest.warehouse import Warehouse
+    from whole import rows
+
+    store, seen, until = Warehouse(warehouse), [], time.monotonic() + 120
+    while time.monotonic() < until:
+        snapshot = store.snapshot(job)
+        assert snapshot.problems == []
+        found = rows(snapshot)
+        assert set(found["events"]) == set(found["collectives"]) == set(found["ranks"])
+        assert all(n == 3 for n, _ in found["events"].values())
+        seen.append(sorted(found["events"]))
+        if len(seen[-1]) == ranks:
+            return seen
+        time.sleep(0.2)
+    raise AssertionError(f"only {seen[-1]} came")
+
+
+def compact(warehouse, job, options=None):
+    """What a compaction says of each job."""
+    from retime.analysis.warehouse import Warehouse
+
+    return Warehouse(str(warehouse)).compact([job], **(options or {}))["status"].to_list()
+
+
+def prune(warehouse, job, options):
+    """What a prune says of each job that it looked at."""
+    from retime.analysis.warehouse import Warehouse
+
+    jobs = None if job is None else [job]
+    return Warehouse(str(warehouse)).prune(jobs, dry_run=False, **options)["status"].to_list()
+
+
+def tag(warehouse, job, key, value):
+    """The job's tags, with one more."""
+    from retime.ingest import labels
+    from retime.ingest.warehouse import Warehouse
+
+    return labels.tag(Warehouse(warehouse).folder(job), {key: value}).values
+
+
+def queries(warehouse, job, times):
+    """(rows that each query over one connection had, the error that ended them)"""
+    import duckdb
+    from retime.analysis.warehouse import Warehouse
+    from retime.ingest.errors import RetimeError
+
+    told = []
+    try:
+        con = Warehouse(str(warehouse)).connect(job)
+        for _ in range(times):
+            rows = [
+                con.sql(f"SELECT count(*), count(DISTINCT rank) FROM {t}").fetchall()[0]
+                for t in ("events", "collectives")
+            ]
+            told.append(rows)
+            time.sleep(0.05)
+    except (RetimeError, duckdb.Error) as e:
+        return told, str(e)
+    return told, ""

@@ -1,11 +1,13 @@
 """What every fault's tests share: small traces, processes to disturb, disks that are too small."""
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -38,6 +40,59 @@ def job(tmp_path_factory):
     folder = tmp_path_factory.mktemp("job")
     paths = small_job.write(folder / "in", range(4))
     return paths, undisturbed(folder / "warehouse", paths)
+
+
+def _server():
+    """The module of the server of S3's protocol, as the store's own tests load it."""
+    name = "s3_server"
+    if name not in sys.modules:
+        path = HERE.parent / "ingest" / "store" / f"{name}.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+class Place(NamedTuple):
+    """Where warehouses are: `new(name)` gives an address, `meets` what processes need for it."""
+
+    kind: str
+    base: str
+    meets: dict
+
+    def new(self, name):
+        if self.kind == "disk":
+            os.makedirs(f"{self.base}/{name}")
+        return f"{self.base}/{name}"
+
+
+@pytest.fixture(scope="session")
+def s3_url():
+    """The URL of one server for all tests of a process."""
+    pytest.importorskip("s3fs")
+    pytest.importorskip("moto")
+    with _server().running() as url:
+        yield url
+
+
+@pytest.fixture
+def in_store(s3_url, monkeypatch, tmp_path):
+    """A place in an object store."""
+    said = _server().credentials(s3_url)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    return Place("store", f"s3://{_server().BUCKET}/{tmp_path.name}", {"env": said})
+
+
+@pytest.fixture(params=["disk", "store"])
+def place(request, tmp_path):
+    """A place on a disk, and one in an object store."""
+    if request.param == "store":
+        return request.getfixturevalue("in_store")
+    return Place("disk", str(tmp_path / "place"), {})
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ a line of JSON `{"start": act, ...}` answers a number, `{"wait": number}` what c
 """
 
 import contextlib
+import datetime
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -55,7 +57,8 @@ class Processes:
         """Starts `act(*args)` of `acts.py`; gives its process's number.
 
         `kill_at` kills it before the n-th call of `moments`, `clock_s` puts its clock forward,
-        `uid` is the user that it is, `host` its machine's name, `env` its environment.
+        `uid` is the user that it is, `host` its machine's name, `env` its environment; after
+        `limit_s` it ends, and it has no more than 2 GiB more memory.
         """
         return self._ask({"start": act, "args": args, **meets})
 
@@ -103,6 +106,20 @@ def _clock_is_off(seconds):
     now, now_ns = time.time, time.time_ns
     time.time = lambda: now() + seconds
     time.time_ns = lambda: now_ns() + int(seconds * 1e9)
+    from retime.analysis import keeping
+
+    class Off(datetime.datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls.fromtimestamp(time.time(), tz)
+
+    keeping.datetime = Off
+
+
+def _limit(seconds):
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (used + (2 << 30),) * 2)
+    signal.alarm(seconds)
 
 
 def _be(uid):
@@ -119,6 +136,8 @@ def _act(question):
         import socket
 
         socket.gethostname = lambda: question["host"]
+    if question.get("limit_s"):
+        _limit(question["limit_s"])
     if question.get("clock_s"):
         _clock_is_off(question["clock_s"])
     if question.get("uid"):

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from processes import MORE_MOMENTS
-from retime.ingest import settings
+from retime.ingest import labels, settings, store
 from retime.ingest.warehouse import Warehouse
 from whole import partly, whole
 
@@ -14,12 +14,18 @@ EVERY = 5
 """Of the moments of an act, one of so many is tried, unless all are to be."""
 
 
-def moments(long, seed):
+def moments(long, seed, every=EVERY):
     """The n-th calls to die before, without end."""
-    n = 0 if long else random.Random(seed).randrange(EVERY)
+    n = 0 if long else random.Random(seed).randrange(every)
     while True:
         yield n
-        n += 1 if long else EVERY
+        n += 1 if long else every
+
+
+def no_claims(warehouse):
+    """A dead writer's claims, which others wait out, are over."""
+    folder = store.folder(Warehouse(warehouse).job_folder("j"))
+    folder.remove([f for f in folder.entries() if f.startswith("_claims/")])
 
 
 @pytest.fixture
@@ -27,15 +33,17 @@ def kinds(long):
     return {"moments": MORE_MOMENTS} if long else {}
 
 
-def test_an_ingest_that_dies_loses_and_doubles_nothing(tmp_path, job, processes, long, kinds):
+def test_an_ingest_that_dies_loses_and_doubles_nothing(job, processes, place, long, kinds):
     paths, expected = job
     died = 0
-    for n in moments(long, 1):
-        warehouse = tmp_path / f"w{n}"
-        came = processes.run("ingest", warehouse, paths, "j", kill_at=n, **kinds)
+    for n in moments(long, 1, EVERY if place.kind == "disk" else 2 * EVERY):
+        warehouse = place.new(f"w{n}")
+        came = processes.run("ingest", warehouse, paths, "j", kill_at=n, **kinds, **place.meets)
         died += came.killed
         partly(warehouse, "j", expected)
-        assert processes.run("ingest", warehouse, paths, "j").error == ""
+        if place.kind == "store":
+            no_claims(warehouse)
+        assert processes.run("ingest", warehouse, paths, "j", **place.meets).error == ""
         whole(warehouse, "j", expected, paths)
         if not came.killed:
             break
@@ -124,6 +132,57 @@ def test_saying_something_of_a_job_that_dies_is_said_or_not(tmp_path, job, proce
     assert n
 
 
+def test_a_compaction_that_dies_changes_nothing(tmp_path, job, processes, long, kinds):
+    paths, expected = job
+    before = tmp_path / "before"
+    assert processes.run("ingest", before, paths, "j").error == ""
+    for n in moments(True, 7):
+        warehouse = shutil.copytree(before, tmp_path / f"w{n}")
+        came = processes.run("compact", warehouse, "j", kill_at=n, **kinds)
+        whole(warehouse, "j", expected)
+        assert processes.run("compact", warehouse, "j").error == ""
+        whole(warehouse, "j", expected, paths)
+        if not came.killed:
+            break
+    assert n
+
+
+def test_a_prune_that_dies_has_taken_the_job_or_not(tmp_path, job, processes, long, kinds):
+    paths, expected = job
+    before = tmp_path / "before"
+    assert processes.run("ingest", before, paths, "j").error == ""
+    gone = []
+    for n in moments(long, 8, 3):
+        warehouse = shutil.copytree(before, tmp_path / f"w{n}")
+        came = processes.run("prune", warehouse, "j", {"grace_s": 0.0}, kill_at=n, **kinds)
+        gone.append("j" not in Warehouse(warehouse).jobs())
+        if not gone[-1]:
+            whole(warehouse, "j", expected)
+        assert processes.run("ingest", warehouse, paths, "j").error == ""
+        whole(warehouse, "j", expected, paths)
+        if not came.killed:
+            break
+    assert gone == sorted(gone)
+    assert gone[-1]
+
+
+def test_a_tag_of_a_process_that_dies_is_there_or_not(tmp_path, job, processes, long, kinds):
+    paths, expected = job
+    warehouse = tmp_path / "w"
+    assert processes.run("ingest", warehouse, paths, "j").error == ""
+    tags = {}
+    for n in moments(True, 9):
+        came = processes.run("tag", warehouse, "j", f"k{n}", "v", kill_at=n, **kinds)
+        found = labels.read(Warehouse(warehouse).folder("j")).values
+        assert {k: v for k, v in found.items() if k != f"k{n}"} == tags
+        assert came.killed or found[f"k{n}"] == "v"
+        tags = dict(found)
+        whole(warehouse, "j", expected, paths)
+        if not came.killed:
+            break
+    assert n
+
+
 def test_many_deaths_at_random_moments(tmp_path, job, processes, long):
     paths, expected = job
     chance = random.Random(6)
@@ -136,6 +195,8 @@ def test_many_deaths_at_random_moments(tmp_path, job, processes, long):
         lambda: ("keep", warehouse, "j"),
         lambda: ("kernels", warehouse, "j", "a*", "gemm"),
         lambda: ("count", warehouse, "j"),
+        lambda: ("compact", warehouse, "j"),
+        lambda: ("tag", warehouse, "j", "a", str(chance.random())),
     ]
     died = 0
     for _ in range(300 if long else 10):

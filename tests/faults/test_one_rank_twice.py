@@ -2,7 +2,6 @@
 
 import pytest
 import small_job
-from retime.ingest.warehouse import Warehouse
 from whole import undisturbed, whole
 
 
@@ -18,28 +17,26 @@ def runs(tmp_path_factory):
     return found
 
 
-def test_uploads_of_two_nodes_for_one_rank(tmp_path, runs, processes, long):
-    won = set()
-    for attempt in range(40 if long else 5):
-        warehouse = tmp_path / f"w{attempt}"
-        warehouse.mkdir()
+def test_uploads_of_two_nodes_for_one_rank(tmp_path, runs, processes, place, long):
+    for attempt in range(40 if long else 4):
+        warehouse = place.new(f"w{attempt}")
         started = [
             processes.start("upload", paths[:1], warehouse, "j", tmp_path / f"spool{attempt}.{n}",
-                            host=f"node{n}")
+                            host=f"node{n}", **place.meets)
             for n, (paths, _) in enumerate(runs)
         ]  # fmt: skip
         came = [processes.wait(pid) for pid in started]
+        assert [c.error for c in came] == ["", ""]
         states = [c.result[0][0] for c in came]
         assert sorted(states) == ["failed", "new"]
         winner = states.index("new")
-        won.add(winner)
         spool = tmp_path / f"spool{attempt}.{1 - winner}"
         (entry,) = (spool / "entries").glob("*.json")
         assert "rank 0 of job j clashes" in entry.read_text()
         # What was refused changes nothing, again and again, and the rest of the winner comes in.
-        again = processes.run("upload", [], None, None, spool, {"retry": True})
+        again = processes.run("upload", [], None, None, spool, {"retry": True}, **place.meets)
         assert again.result[0] == ["failed"]
         paths, expected = runs[winner]
-        assert processes.run("upload", paths, warehouse, "j", tmp_path / "spool").error == ""
+        more = processes.run("upload", paths, warehouse, "j", tmp_path / "spool", **place.meets)
+        assert more.result[0] == ["already", "new"]
         whole(warehouse, "j", expected, paths)
-    assert Warehouse(warehouse).jobs() == ["j"]

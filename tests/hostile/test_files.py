@@ -186,7 +186,7 @@ def test_suggested_commands_can_be_pasted(tmp_path: Path) -> None:
             continue  # a path that is written out, and so is no longer that path
         url = f"/x/{place}"
         job: Any = retime.open(url)
-        of = type("J", (), {"id": "a-job", "warehouse": job})()
+        of: Any = type("J", (), {"id": "a-job", "warehouse": job})()
         said = words.verdict(["x"], of, ["show {job}", "export {job}"])
         for line in suggested(said.text):
             assert shlex.split(line)[3:] == ["--warehouse", url]

@@ -204,9 +204,9 @@ def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
     assert warehouse.remove_orphans("j") == []
     assert generations(warehouse) == {old, new}
     later = time.time_ns() + int((staging.SUPERSEDED_S - 60) * 1e9)
-    monkeypatch.setattr(time, "time_ns", lambda: later)
+    monkeypatch.setattr(staging, "now_ns", lambda _: later)
     assert warehouse.remove_orphans("j") == []
-    monkeypatch.setattr(time, "time_ns", lambda: later + 120 * 10**9)
+    monkeypatch.setattr(staging, "now_ns", lambda _: later + 120 * 10**9)
     assert len(warehouse.remove_orphans("j")) == 4  # the manifest; jobs, ranks, collectives
     assert generations(warehouse) == {new}
 

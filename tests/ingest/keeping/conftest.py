@@ -9,20 +9,6 @@ from retime.ingest.warehouse import Warehouse
 
 
 @pytest.fixture
-def traces(monkeypatch):
-    """`traces(path, rank, **said)` writes a made-up trace; its format is the only one known."""
-    from pathlib import Path
-
-    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parent.parent))
-    import standins
-
-    known = dict(standins.detect.FORMATS)
-    standins.use_fake_format(monkeypatch.setitem)
-    yield standins.write_trace
-    standins.known_are(known)
-
-
-@pytest.fixture
 def bring(tmp_path, traces):
     """`bring(warehouse, job, ranks)` ingests made-up traces of these ranks, one after the other."""
 

@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -291,3 +292,35 @@ def test_a_file_read_in_order_is_fetched_in_pieces(proxy, place):
     assert read == data
     assert proxy.counts() == {"GET": 4}
     assert proxy.sent() == len(data)
+
+
+def test_a_store_that_was_busy_at_first_is_not_taken_for_one_without_conditions(proxy, place, soon):
+    """What is believed of a store lasts as long as the process: a failure must not decide it."""
+    folder = store.folder(place)
+    puts = []
+
+    def rule(request):
+        if request.op != "PUT":
+            return None
+        puts.append(request)
+        return None if len(puts) == 1 else "slow_down"  # the second one finds out
+
+    proxy.rule = rule
+    folder.put("one", b"1", new=True)
+    proxy.rule = None
+    folder.put("two", b"2", new=True)
+    assert all("if-none-match" in d.request.headers for d in proxy.log if d.request.op == "PUT")
+    with pytest.raises(FileExistsError):
+        folder.put("two", b"3", new=True)
+    assert folder.read("two", 1) == b"2"
+    assert len(puts) == 1 + patience.ATTEMPTS
+
+
+def test_many_at_once_wait_for_what_the_first_finds_out(proxy, place):
+    folder = store.folder(place)
+    proxy.rule = lambda request: "late" if request.op == "PUT" else None
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: folder.put(f"claims/{n}", b"x", new=True), range(8)))
+    puts = [d.request for d in proxy.log if d.request.op == "PUT"]
+    assert len(puts) == 8 + 1
+    assert all("if-none-match" in request.headers for request in puts)
