@@ -281,6 +281,47 @@ def test_a_part_that_is_another_folders_is_not_read(shared: Path, tmp_path: Path
     assert "my secret" not in said.out + said.err
 
 
+@pytest.fixture
+def private(tmp_path: Path) -> Path:
+    """A folder of the reader's own, as old as to be taken for what a dead process left."""
+    home = tmp_path / "home"
+    (home / "thesis").mkdir(parents=True)
+    for path in (
+        home / "notes",
+        home / "thesis" / "text",
+        home / "derived-0123456789abcdef.parquet",
+    ):
+        path.write_text("years of work")
+    for path in (*home.rglob("*"), home):
+        os.utime(path, (1e9, 1e9))
+    return home
+
+
+ROOMS = ("_kept", "_incoming", "_labels", "_staged/ranks", "_quarantine", "_extra", "jobs", "ranks")
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_nothing_is_written_or_removed_through_a_link(
+    shared: Path, private: Path, cleaned: Cleaned, room: str
+) -> None:
+    """Who reads a warehouse derives in it and tidies it up: behind a link lies anything."""
+    shutil.rmtree(shared / room, ignore_errors=True)
+    (shared / room).symlink_to(private)
+    for path in (shared / "_manifests").glob("derived-*"):
+        path.unlink()  # the first to read it makes them anew
+    before = sorted(private.rglob("*"))
+    asked(shared, cleaned)
+    at = ("--warehouse", str(shared.parent))
+    for command in (
+        ("verify", "--repair"), ("compact", "--grace", "0s"), ("tag", "j", "a=b"),
+        ("note", "j", "text"), ("analyse",), ("prune", "j", "--raw-events", "--yes"),
+        ("prune", "j", "--yes", "--grace", "0s"), ("prune", "j", "--yes", "--grace", "0s"),
+    ):  # fmt: skip
+        said = call(*command, *at)
+        assert "(unexpected" not in said.err, (command, said.err)
+    assert sorted(private.rglob("*")) == before
+
+
 SETTINGS: dict[str, Callable[[Path], Any]] = {
     "a pipe": _pipe,
     "a device": _device,
