@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import time
 import uuid
@@ -647,12 +648,16 @@ def _one_source_each(
 
 
 def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | None:
-    """The first file of a manifest that is not there in its full size."""
+    """The first file of a manifest that is not there in its full size.
+
+    A link is none: it may lead to any file of whoever reads the job.
+    """
     for part in manifest.parts:
         try:
-            if os.stat(job_folder / part.file).st_size != part.bytes:
-                return part.file
+            found = os.lstat(job_folder / part.file)
         except FileNotFoundError:
+            return part.file
+        if found.st_size != part.bytes or not stat.S_ISREG(found.st_mode):
             return part.file
     return None
 

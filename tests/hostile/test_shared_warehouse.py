@@ -156,11 +156,6 @@ def _edited(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
     return edit
 
 
-UNTIL_LOOKED_AT = pytest.mark.xfail(
-    run=False, reason="what is no regular file is waited for, or read through a link"
-)
-
-
 MANIFESTS: dict[str, Callable[[Path], None]] = {
     "a pipe": _pipe,
     "a link": _link,
@@ -187,9 +182,7 @@ MANIFESTS: dict[str, Callable[[Path], None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[UNTIL_LOOKED_AT] * (k == "a pipe")) for k in MANIFESTS]
-)
+@pytest.mark.parametrize("kind", MANIFESTS)
 def test_a_manifest_is_not_believed(shared: Path, cleaned: Cleaned, kind: str) -> None:
     MANIFESTS[kind](manifests(shared)[0])
     _, text = asked(shared, cleaned)
@@ -247,12 +240,7 @@ PARTS: dict[str, Callable[[Path], None]] = {
 }
 
 
-NO_FILES = ("a pipe", "a link", "a device", "a loop", "a folder")
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[UNTIL_LOOKED_AT] * (k in NO_FILES)) for k in PARTS]
-)
+@pytest.mark.parametrize("kind", PARTS)
 def test_a_part_is_not_believed(shared: Path, cleaned: Cleaned, kind: str) -> None:
     part = events_part(shared)
     PARTS[kind](part)
@@ -264,7 +252,6 @@ def test_a_part_is_not_believed(shared: Path, cleaned: Cleaned, kind: str) -> No
         assert codes[2] != 0 or "\n1\n" not in text
 
 
-@UNTIL_LOOKED_AT
 def test_a_part_that_is_another_folders_is_not_read(shared: Path, tmp_path: Path) -> None:
     """A link must not bring a reader's own files into a page that is handed on."""
     part = events_part(shared)
