@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from .. import __version__
+from . import regular
 from .errors import RetimeError
 from .keeping.summary import Summary
 from .schema import PARTS, TABLES
@@ -324,10 +326,15 @@ def write_manifest(path: Path, manifest: Manifest | Generation) -> None:
 
 
 def _text(path: Path) -> bytes:
-    with open(path, "rb") as f:
-        size = os.fstat(f.fileno()).st_size
-        _require(path, size <= MAX_MANIFEST_BYTES, f"it has {size} bytes")
-        return f.read(MAX_MANIFEST_BYTES)
+    try:
+        with regular.opened(path) as f:
+            size = os.fstat(f.fileno()).st_size
+            _require(path, size <= MAX_MANIFEST_BYTES, f"it has {size} bytes")
+            return f.read(MAX_MANIFEST_BYTES)
+    except OSError as e:
+        if e.errno not in (errno.EINVAL, errno.ELOOP):
+            raise
+        raise BadManifest(path, "not a file") from e
 
 
 def _decoded(path: Path | str, data: bytes, kind):

@@ -201,7 +201,8 @@ def publish(
     files = [(staged / here, names[goal]) for here, goal in moves]
     standing = read_generation(folder, named.id)
     seen = look(folder)
-    if standing is None or seen.missing(standing) is not None:
+    stands = standing is not None and standing.sources == named.sources
+    if standing is None or not stands or seen.missing(standing) is not None:
         _upload(folder, files)
         try:
             _stand(folder, file, encoded(named), new=file not in seen.entries)

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import tempfile
 import time
 import uuid
@@ -18,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from . import settings, store
+from . import rooms, settings, store
 from .detect import clash_group
 from .errors import UsageError, WarehouseError
 from .keeping import packs, tombstone
@@ -117,6 +118,7 @@ def staging(place: Place) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
         return
     job_folder = _path(place)
+    rooms.check(job_folder)
     folder = job_folder / INCOMING / f"{owner()}.{uuid.uuid4().hex[:8]}"
     new = [p for p in (folder, *folder.parents) if not p.exists()]
     try:
@@ -192,6 +194,7 @@ def locked(place: Place, name: str = COMMIT_LOCK) -> Iterator[bool]:
             yield True
         return
     job_folder = _path(place)
+    rooms.check(job_folder)
     fd, held = _take_lock(job_folder / INCOMING / name)
     try:
         yield held
@@ -645,12 +648,16 @@ def _one_source_each(
 
 
 def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | None:
-    """The first file of a manifest that is not there in its full size."""
+    """The first file of a manifest that is not there in its full size.
+
+    A link is none: it may lead to any file of whoever reads the job.
+    """
     for part in manifest.parts:
         try:
-            if os.stat(job_folder / part.file).st_size != part.bytes:
-                return part.file
+            found = os.lstat(job_folder / part.file)
         except FileNotFoundError:
+            return part.file
+        if found.st_size != part.bytes or not stat.S_ISREG(found.st_mode):
             return part.file
     return None
 
@@ -673,6 +680,7 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
     job_folder = _path(place)
     if not job_folder.is_dir():
         return removed
+    rooms.check(job_folder)
     with writing(job_folder.parent):
         incoming = job_folder / INCOMING
         for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
@@ -723,14 +731,14 @@ def _parts_there(job_folder: Path) -> list[Path]:
     Others' unfinished work is not looked into: it may go at any moment.
     """
     found: list[Path] = []
-    for here, rooms, files in os.walk(job_folder):
+    for here, folders, files in os.walk(job_folder):
         depth = len(Path(here).relative_to(job_folder).parts)
         if depth == 0:
-            rooms[:] = [r for r in rooms if r not in (INCOMING, KEPT)]
+            folders[:] = [f for f in folders if f not in (INCOMING, KEPT)]
         else:
             found += [Path(here) / name for name in files if name.endswith(".parquet")]
         if depth == 2:
-            rooms.clear()
+            folders.clear()
     return sorted(found)
 
 

@@ -25,6 +25,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if few else min(cores or 1, MOST_WORKERS)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tests of a cluster come first, so that one process has all of them and starts one.
+
+    Processes get equal shares of the list, in order, and are relieved of what is last in theirs.
+    """
+    items.sort(key=lambda item: item.path.name != "test_on_ray.py")
+
+
 @pytest.fixture(scope="session")
 def retime_traces() -> Path:
     """The folder of real traces: $RETIME_TRACES, else `shared/traces` beside the checkout."""

@@ -46,11 +46,8 @@ def finish(job: Folder, grace_s: float) -> list[str]:
         removed = _remove_manifests(job, stone)
         found = job.entries()
         stood = found[tombstone.FILE].modified_ns if tombstone.FILE in found else 0
-        # By the store's clock, as the files are: that of a node may be off. The newest object of a
-        # store is the claim that stands for the lock.
-        now_ns = max(e.modified_ns for e in found.values()) if found else 0
-        now_ns = now_ns if job.local is None else staging.now_ns(job.local)
-        if now_ns - stood < grace_s * 1e9:
+        # By the clock of where it lies, as the files are: that of a node may be off.
+        if staging.clock_ns(job) - stood < grace_s * 1e9:
             return removed
         if not _manifests(job) and not busy(job):
             # What is newer may be parts of a source whose manifest is still to come.

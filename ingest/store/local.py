@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from .. import regular
+from .. import regular, rooms
 from .folder import Entry, Folder, TooLarge
 
 
@@ -79,7 +79,7 @@ class LocalFolder(Folder):
         return pa.OSFile(self.address(file), "rb")
 
     def put(self, file: str, data: bytes | Path, *, new: bool = False) -> None:
-        goal = self.path / file
+        goal = rooms.through_no_link(self.path, file)
         goal.parent.mkdir(parents=True, exist_ok=True)
         from .. import staging  # which takes away what its process left, and imports this
 
@@ -122,7 +122,7 @@ class LocalFolder(Folder):
 
     def remove(self, files: Iterable[str]) -> None:
         for file in files:
-            (self.path / file).unlink(missing_ok=True)
+            rooms.through_no_link(self.path, file).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[bool]:

@@ -218,3 +218,25 @@ def test_a_flipped_bit_is_found_and_its_source_comes_again(warehouse, job, proce
     came = processes.run("ingest", warehouse.path, paths, "j")
     assert sorted(came.result) == ["already"] * 3 + ["new"]
     whole(warehouse, "j", expected)
+
+
+def test_objects_that_are_cut_or_lie(in_store, job, processes):
+    paths, expected = job
+    warehouse = Warehouse(in_store.new("w"))
+    assert processes.run("ingest", str(warehouse.root), paths, "j", **in_store.meets).error == ""
+    folder = warehouse.folder("j")
+    generation = warehouse.snapshot("j").generation
+    file = f"_manifests/derived-{generation.id}.json"
+    said = json.loads(folder.read(file, 1 << 20))
+    folder.put(file, json.dumps(said | {"sources": said["sources"][:3]}).encode())
+    meets = {**in_store.meets, "limit_s": MOST_S}
+    assert processes.run("derive", str(warehouse.root), "j", **meets).result is True
+    whole(warehouse, "j", expected)
+    part = of_rank(warehouse, 1).tables["events"][0].file
+    folder.put(part, folder.read(part, 1 << 20)[:-1])
+    snapshot = warehouse.snapshot("j")
+    assert "ingest it again" in snapshot.problems[0].message
+    assert rows(snapshot)["events"] == {r: expected["events"][r] for r in (0, 2, 3)}
+    came = processes.run("ingest", str(warehouse.root), paths, "j", **in_store.meets)
+    assert sorted(came.result) == ["already"] * 3 + ["new"]
+    whole(warehouse, "j", expected, paths)

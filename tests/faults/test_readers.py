@@ -2,6 +2,7 @@
 
 import shutil
 
+import duckdb
 import pytest
 from retime.ingest.warehouse import Warehouse
 from whole import rows, whole
@@ -69,3 +70,23 @@ def test_a_snapshot_is_the_same_whatever_comes_after(tmp_path, made, job, proces
     assert processes.run("prune", warehouse, "j", {}).result == ["pruned"]
     assert processes.run("ingest", warehouse, job[0], "j").error == ""
     assert rows(before) == held
+
+
+def test_objects_that_go_are_read_whole_or_told(in_store, job, processes):
+    from retime.analysis.warehouse import Warehouse as Door
+
+    warehouse = in_store.new("w")
+    assert processes.run("ingest", warehouse, job[0], "j", **in_store.meets).error == ""
+    con = Door(warehouse).connect("j")
+    assert con.sql("SELECT count(DISTINCT rank) FROM events").fetchall() == [(4,)]
+    came = processes.run("prune", warehouse, "j", {"grace_s": 0.0}, **in_store.meets)
+    assert came.result == ["pruned"]
+    for table, n in (("events", 36), ("collectives", 12)):
+        try:
+            found = con.sql(f"SELECT count(start_ns) FROM {table}").fetchall()
+        except duckdb.Error as e:
+            said = str(e)
+        else:  # small files were fetched whole before
+            assert found == [(n,)]
+            continue
+        assert "no longer there" in said

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from retime.analysis.doors import Warehouse as Door
-from retime.ingest import labels
+from retime.ingest import labels, staging
 from retime.ingest.errors import WarehouseError
 from retime.ingest.keeping import compact, prune, tombstone
 from retime.ingest.keeping.repair import repair
@@ -74,6 +74,19 @@ def test_a_prune_and_the_same_traces_again(given, place, warehouse):
     prune.prune(warehouse.folder("j"))
     prune.finish(warehouse.folder("j"), 0)
     assert warehouse.folder("j").sizes() == {}
+
+
+def test_files_of_a_pruned_job_go_when_the_grace_is_over(warehouse, monkeypatch):
+    """Nothing is written into it any more: its newest object tells no time."""
+    folder = warehouse.folder("j")
+    prune.prune(folder)
+    left = set(folder.sizes())
+    assert prune.finish(folder, 3600.0) == []
+    assert set(folder.sizes()) == left
+    now = staging.clock_ns
+    monkeypatch.setattr(staging, "clock_ns", lambda place: now(place) + int(3601e9))
+    assert len(prune.finish(folder, 3600.0)) == len(left) - 1  # the tombstone goes unsaid
+    assert folder.sizes() == {}
 
 
 def test_a_prune_killed_before_its_manifests_went(given, place, warehouse):
