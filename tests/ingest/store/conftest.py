@@ -18,6 +18,7 @@ def _loaded(name):
 
 
 s3_server = _loaded("s3_server")
+bring = _loaded("bring")
 
 
 @pytest.fixture(scope="session")
@@ -53,3 +54,11 @@ def soon(monkeypatch):
 
     monkeypatch.setattr(patience, "FIRST_DELAY_S", 0.001)
     monkeypatch.setattr(patience, "MOST_DELAY_S", 0.02)
+
+
+@pytest.fixture(scope="session")
+def bringers():
+    """Processes that bring made-up traces."""
+    bringers = bring.Bringers()
+    yield bringers
+    bringers.close()
