@@ -150,8 +150,9 @@ def fitting(rows: pa.Table, where: str) -> list[int]:
         fits = con.table("jobs").filter(where).project("_place").fetchall()
     except duckdb.Error as e:
         said = sentence(e).removeprefix("the query cannot run: ").rstrip(".")
+        hint = "; text stands in single quotes" if '"' in where else ""
         raise UsageError(
-            f"--where {where[:200]!r}: {said}; columns: {', '.join(SCHEMA.names)}"
+            f"--where {where[:200]!r}: {said}{hint}; columns: {', '.join(SCHEMA.names)}"
         ) from e
     finally:
         con.close()

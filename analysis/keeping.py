@@ -121,7 +121,9 @@ def _fitting(
     table = listed.table(warehouse)
     known = set(table["job"].to_pylist())
     if missing := [j for j in named or () if j not in known]:
-        raise WarehouseError(f"no job {missing[0]!r} in warehouse {warehouse.url}")
+        raise WarehouseError(
+            f"no job {missing[0][:140]!r} in warehouse {warehouse.url}; `retime jobs` lists them"
+        )
     chosen = set(known if named is None else named)
     if where is not None:
         chosen &= set(listed.ids(table, listed.fitting(table, where)))

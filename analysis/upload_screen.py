@@ -35,7 +35,7 @@ def show(out: Console, report: UploadReport) -> None:
         done = ", derived tables made" if (to, job) in report.finished else ""
         out.print(f"job {clean(job)} in {clean(to)}: {parts}{done}")
     if not report.sent:
-        out.print("nothing to deliver")
+        out.print("nothing to deliver now (--list: what is left; --retry: all of it, due or not)")
     if report.others:
         out.print(f"{units.counted(report.others, 'file is', 'files are')} no trace", style="dim")
     _list(out, report.failed)
@@ -43,7 +43,7 @@ def show(out: Console, report: UploadReport) -> None:
     for note in report.notes[:MOST_FILES]:
         out.print(f"note: {clean(note)}", style="bold yellow")
     if report.left:
-        out.print(f"retime upload --spool {clean(report.spool)} tries again", style="dim")
+        out.print(f"retime upload --retry --spool {clean(report.spool)} tries again", style="dim")
 
 
 def show_left(out: Console, report: UploadReport) -> None:

@@ -219,14 +219,16 @@ def sweep(
     spared: Callable[[list[tuple[int, str, bool]], int], list[str]],
     abandoned_s: float = 24 * 3600.0,
     packed_s: float = 24 * 3600.0,
+    now_ns: int = 0,
 ) -> list[str]:
     """Removes superseded generations, what was kept of them, and what no manifest names.
 
     What a pack took the place of goes `packed_s` after that.
-    Ages are told by the store's own clock: that of its newest object. Gives the names removed.
+    Ages are told by the store's own clock: `now_ns`, else that of its newest object, which will do
+    for who has just written. Gives the names removed.
     """
     entries = seen.entries
-    now_ns = max((e.modified_ns for e in entries.values()), default=0)
+    now_ns = now_ns or max((e.modified_ns for e in entries.values()), default=0)
 
     def old(name: str) -> bool:
         return now_ns - entries[name].modified_ns > abandoned_s * 1e9

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from . import rooms, settings, store
 from .detect import clash_group
-from .errors import UsageError, WarehouseError
+from .errors import StoreRefused, UsageError, WarehouseError
 from .keeping import packs, tombstone
 from .manifest import (
     PACKED,
@@ -676,7 +676,8 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
 
         seen = object_jobs.look(objects)
         grace_s = SUPERSEDED_S if grace_s is None else grace_s
-        return object_commits.sweep(objects, seen, _out_of_use, ABANDONED_S, grace_s)
+        now = clock_ns(objects)
+        return object_commits.sweep(objects, seen, _out_of_use, ABANDONED_S, grace_s, now)
     job_folder = _path(place)
     if not job_folder.is_dir():
         return removed
@@ -772,6 +773,7 @@ def clock_ns(folder: Folder) -> int:
     """The time by the clock of where a folder lies, on a disk or in an object store.
 
     In a store an object is made and removed for it; where that is refused this node's clock tells.
+    Raises StoreBusy: a clock that may be off by years is no reason to remove anything.
     """
     if folder.local is not None:
         return now_ns(folder.local)
@@ -780,7 +782,7 @@ def clock_ns(folder: Folder) -> int:
         folder.put(file, b"")
         entry = folder.entry(file)
         folder.remove([file])
-    except (WarehouseError, OSError):
+    except (StoreRefused, OSError):
         entry = None
     return time.time_ns() if entry is None else entry.modified_ns
 

@@ -243,6 +243,10 @@ class Warehouse:
         if bad:
             return f"job {job} in {self.root} has no usable source; the first problem: {bad[0]}"
         jobs = self.jobs()
+        if job in jobs:
+            return (
+                f"no job {job} in {self.root}: it was pruned, or its first upload is not finished"
+            )
         known = ", ".join(jobs[:8]) + (", ..." if len(jobs) > 8 else "")
         return f"no job {job} in {self.root}; " + (f"jobs: {known}" if jobs else "it has no jobs")
 

@@ -419,6 +419,32 @@ def test_nodes_use_their_own_credentials_and_hear_nothing_of_the_drivers(
         assert SECRET.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
+def test_traces_in_an_object_store_are_fetched_by_the_nodes(
+    uploaded: Uploaded, nodes: Nodes, proxy, demo_job: Path
+) -> None:
+    traces = store.folder(f"{uploaded.address.rpartition('/')[0]}/traces")
+    names = [f"rank{rank}.json.gz" for rank in range(2)]
+    for name in names:
+        traces.put(name, demo_job / name)
+    before = len(proxy.log)
+    report = ingest(uploaded.address, [str(traces)], job="from-there", ray=nodes.address)
+    assert [s.status for s in report.sources] == ["new"] * 2
+    fetched = dict.fromkeys((NODES_KEY, DRIVERS_KEY), 0)
+    for done in proxy.log[before:]:
+        if done.request.op == "GET" and done.request.key.startswith("traces/"):
+            (key,) = [k for k in fetched if k in done.request.headers["authorization"]]
+            fetched[key] += done.sent
+    sizes = sum((demo_job / name).stat().st_size for name in names)
+    assert fetched[NODES_KEY] >= sizes
+    assert fetched[DRIVERS_KEY] < sizes / 2  # their first bytes, which tell what they are
+    warehouse = Warehouse(uploaded.address)
+    found, expected = ({m.id: m for m in warehouse.manifests(j)[0]} for j in ("from-there", "j"))
+    for id, m in found.items():
+        assert m.views.keys() == expected[id].views.keys()
+        events = [p.sha256 for p in m.tables["events"]]
+        assert events == [p.sha256 for p in expected[id].tables["events"]]
+
+
 def test_jobs_in_an_object_store_are_analysed_and_swept_as_on_a_disk(
     uploaded: Uploaded, nodes: Nodes, proxy, local: Path, tmp_path: Path, capfd
 ) -> None:

@@ -14,7 +14,8 @@ Where = Annotated[
     typer.Option(
         "--warehouse",
         metavar="URL",
-        help="Folder of the jobs (default: $RETIME_WAREHOUSE, else ./warehouse).",
+        help="Folder of the jobs, or s3://bucket/folder (default: $RETIME_WAREHOUSE, else "
+        "./warehouse).",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]

@@ -15,7 +15,7 @@ from .. import store
 from ..errors import RetimeError, UsageError, line_of
 from ..staging import writing
 from ..store import Folder, reading
-from ..store.addresses import shown
+from ..store.addresses import shown, without_secrets
 from ..store.claims import FOLDER as CLAIMS
 from .connection import ClusterError
 
@@ -78,6 +78,8 @@ def shared_files(paths: Iterable[str]) -> list[Seen]:
     by_folder: dict[str, list[str]] = {}
     by_bucket: dict[str, str] = {}
     for path in dict.fromkeys(paths):
+        if path.startswith(("http://", "https://")):
+            continue  # needs no credentials, or has them in itself
         if store.is_address(path):
             by_bucket.setdefault("/".join(path.split("/", 3)[:3]), path)
         else:
@@ -146,7 +148,7 @@ def _no_object(one: Seen) -> str:
     except UsageError as e:
         return f"cannot open {shown(one.path)}: {e}"
     except (RetimeError, OSError) as e:
-        return f"has no way to {line_of(e)}"
+        return f"has no way to {without_secrets(line_of(e))}"
     return ""
 
 

@@ -7,7 +7,7 @@ import re
 from ..errors import UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_SECRETS = re.compile(r"//[^/@\s]*@|[?#]\S*")
+_SECRETS = re.compile(r"""//[^/@\s]*@|[?#]\S*?(?="?(?:\s|$))""")
 
 
 def is_address(text: str) -> bool:

@@ -151,7 +151,7 @@ def _refusal(e: BaseException, address: str, what: str) -> str:
     if names & {"ProfileNotFound", "TokenRetrievalError", "SSOTokenLoadError"}:
         return f"{address}: no usable credentials ({type(e).__name__}); {_CHAIN}"
     if code in _REGION:
-        return f"{address}: another region or endpoint has it ({code}); set AWS_REGION"
+        return f"{address}: another region or endpoint has it ({code}); set AWS_DEFAULT_REGION"
     if code in _ACCESS or status in (401, 403) or isinstance(e, PermissionError):
         said = code if code and not code.isdecimal() else status or "no permission"
         return f"{address}: access refused, cannot be {what} ({said}); {_CHAIN}"

@@ -165,8 +165,9 @@ class TraceHandler:
         while self.spool is not None and (left := [i for i in self.ids if self._waits(i)]):
             ended = self._child is None or self._child.poll() is not None
             if time.monotonic() >= until or (ended and not last_start):
-                text = f"{len(left)} traces are left in {self.spool.folder}"
-                self._say(f"{text}; `retime upload` delivers them", logging.INFO)
+                text = f"left in the spool: {len(left)} of this process's traces"
+                again = f"`retime upload --retry --spool {self.spool.folder}` delivers what is left"
+                self._say(f"{text}; {again}", logging.INFO)
                 return
             if ended:  # it may have ended just before the last trace came
                 last_start = False

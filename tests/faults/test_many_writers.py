@@ -7,7 +7,7 @@ from whole import undisturbed, whole
 
 WRITERS = 32
 
-IN_STORE = 10
+IN_STORE = 6
 """The tests' server does one thing at a time; of so many, unless all are to be tried."""
 
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from retime.analysis.doors import Warehouse as Door
 from retime.ingest import labels, staging
-from retime.ingest.errors import WarehouseError
+from retime.ingest.errors import StoreBusy, WarehouseError
 from retime.ingest.keeping import compact, prune, tombstone
 from retime.ingest.keeping.repair import repair
 from retime.ingest.keeping.verify import verify
@@ -87,6 +87,25 @@ def test_files_of_a_pruned_job_go_when_the_grace_is_over(warehouse, monkeypatch)
     monkeypatch.setattr(staging, "clock_ns", lambda place: now(place) + int(3601e9))
     assert len(prune.finish(folder, 3600.0)) == len(left) - 1  # the tombstone goes unsaid
     assert folder.sizes() == {}
+
+
+def test_what_a_pack_took_the_place_of_goes_where_nothing_is_written_any_more(
+    warehouse, monkeypatch
+):
+    held, folder = rows(warehouse.snapshot("j")), warehouse.folder("j")
+    compact.compact(folder)
+    assert warehouse.remove_orphans("j") == []
+    now = staging.clock_ns
+    monkeypatch.setattr(staging, "clock_ns", lambda place: now(place) + int(25 * 3600e9))
+    assert len([f for f in warehouse.remove_orphans("j") if f.startswith("events/")]) == 3
+    assert rows(warehouse.snapshot("j")) == held
+
+
+def test_a_busy_store_tells_no_time(proxy, warehouse, soon):
+    """A node's own clock may be off by years: by that what lives would be removed."""
+    proxy.rule = lambda request: "slow_down" if request.op == "PUT" else None
+    with pytest.raises(StoreBusy):
+        warehouse.remove_orphans("j")
 
 
 def test_a_prune_killed_before_its_manifests_went(given, place, warehouse):

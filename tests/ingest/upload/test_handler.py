@@ -202,7 +202,7 @@ def test_at_the_end_it_waits_a_bounded_time_and_leaves_the_rest(trace, tmp_path,
     wait_for(lambda: _sender_is_gone(spool))
     [s] = left(spool).sent
     assert (s.state, s.stored) == ("waiting", True)
-    assert "traces are left in" in (spool / "upload.log").read_text()
+    assert "left in the spool: " in (spool / "upload.log").read_text()
 
 
 def test_a_fork_of_the_process_does_not_wait(profiler, wh, spool, no_sender):
