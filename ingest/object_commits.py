@@ -78,12 +78,11 @@ def commit(
         if isinstance(manifest.token, UnsetType):
             named = upload(folder, staged, moves, manifest)
             mine = [p.file for p in named.parts]
-        else:
-            _check_uploaded(folder, named)
         with claimed(folder, _claims(named)) as claims:
             if _there(folder, named, known):
                 raise FileExistsError(name)
             check([s for m in known.values() if m is not None for s in packs.sources(m)])
+            _check_uploaded(folder, named)
             claims.check()
             # One that cannot be used stands in the way: it is replaced.
             _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in known)
@@ -129,7 +128,10 @@ def give_up(place: Place, manifests: Iterable[Manifest]) -> None:
 
 
 def _check_uploaded(folder: Folder, named: Manifest) -> None:
-    """Raises WarehouseError where a part that another process uploaded is gone or cut by now."""
+    """Raises WarehouseError where a part is gone or cut by now.
+
+    A node may have uploaded it long ago, and somebody tidied up meanwhile.
+    """
     found = side_by_side(lambda p: folder.entry(p.file), named.parts, True)
     for part, entry in zip(named.parts, found, strict=True):
         if entry is None or entry.bytes != part.bytes:
