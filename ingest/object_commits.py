@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from msgspec import UnsetType
 
 from . import settings, store
 from .detect import clash_group
-from .errors import StoreBusy, StoreRefused, WarehouseError
+from .errors import StoreBusy, StoreRefused, UsageError, WarehouseError
 from .keeping import packs, prune
 from .manifest import (
     PACKED,
@@ -50,6 +51,9 @@ KEPT = "_kept"
 QUARANTINE = "_quarantine"
 CLAIMED_RANKS = 256
 """Ranks that many apart share a claim, so that a source of all ranks needs no more of them."""
+
+YIELD_S = 5.0
+"""So long the earlier of two traces of a rank waits for the later to go."""
 
 Check = Callable[[list[Manifest]], None]
 
@@ -96,7 +100,44 @@ def commit(
         _discard(folder, mine)
         raise
     known[name] = named
+    if _claims(named):
+        _stay_or_go(folder, named, known, check)
     return True
+
+
+def _stay_or_go(
+    folder: Folder, mine: Manifest, known: dict[str, Manifest | None], check: Check
+) -> None:
+    """Looks whether another trace of a rank came to stand as well; if so, one of them goes again.
+
+    A writer may have been so slow that its claims were taken over. Whoever stands last sees the
+    other: the later (`created_at_ns`, id), which readers leave out, goes at once; the earlier waits
+    for that, and goes where the other stays, whose writer was done before. Raises what `check`
+    does, after mine is gone.
+    """
+    name = manifest_name(mine)
+    for last in (False, True):
+        _there(folder, mine, known)
+        others = [
+            s
+            for n, m in known.items()
+            if n != name and m is not None
+            for s in packs.sources(m)
+            if s.id != mine.id and clash_group(s.format) == clash_group(mine.format)
+        ]
+        try:
+            check(others)
+            return
+        except UsageError:
+            first = min(
+                (o.created_at_ns, o.id) for o in others if set(o.ranks).intersection(mine.ranks)
+            )
+            if last or first < (mine.created_at_ns, mine.id):
+                folder.remove([f"{MANIFESTS}/{name}"])
+                _discard(folder, [p.file for p in mine.parts])
+                known.pop(name, None)
+                raise
+        time.sleep(YIELD_S)
 
 
 def upload(
