@@ -554,6 +554,26 @@ def standing(place: Place) -> packs.Standing:
     raise WarehouseError(f"{folder}: changes faster than it can be read; try again")
 
 
+def readable_packs(place: Place) -> list[Manifest]:
+    """All packs of a job whose files stand, those too that another took the place of."""
+    good: list[Manifest] = []
+    if (objects := _of_objects(place)) is not None:
+        from . import object_jobs
+
+        seen = object_jobs.look(objects)
+        found = [m for m in seen.manifests.values() if isinstance(m, Manifest)]
+        return [
+            m for m in found if m.format == PACKED and not seen.missing(m) and packs.is_sound(m)
+        ]
+    job_folder, stone = _path(place), tombstone.read(store.folder(place))
+    for name in filter(is_pack, _manifest_names(job_folder)):
+        path = job_folder / MANIFESTS / name
+        with contextlib.suppress(BadManifest, OSError):
+            if not (name in stone.manifests and stone.has(name, path.read_bytes())):
+                good.append(_whole(job_folder, path))
+    return good
+
+
 def _standing(job_folder: Path, stone: tombstone.Tombstone) -> packs.Standing | None:
     """The same on a disk; None where a manifest went away while others were read."""
     bad: list[BadManifest] = []

@@ -123,13 +123,23 @@ def pack(
             pruned=dict.fromkeys(without, now),
             columns={t: TABLES[t].fingerprint for t in tables},
         )
-        if not staging.commit(job, staged, moves, manifest, {}):
+        known: dict[str, Manifest | None] = {}
+        if not staging.commit(job, staged, moves, manifest, known):
             return None
-        if tombstone.read(job) != stone:
+        name = manifest_name(manifest)
+        if tombstone.read(job) != stone or _brings_back(job, manifest):
             # Pruned meanwhile: its rows must not come back with the pack.
-            job.remove([f"{staging.MANIFESTS}/{manifest_name(manifest)}"])
+            job.remove([f"{staging.MANIFESTS}/{name}"])
             return None
-        return manifest
+        return known[name]  # in an object store its files have other names
+
+
+def _brings_back(job: Folder, pack: Manifest) -> bool:
+    """Whether a pack that came meanwhile was pruned of a table that this one has of its sources."""
+    return any(
+        set(m.ids).intersection(pack.ids) and not m.pruned.keys() <= pack.pruned.keys()
+        for m in staging.readable_packs(job)
+    )
 
 
 def _packed(source: Manifest, rows: Mapping[str, list[tuple[int, int, int]]]) -> Packed:

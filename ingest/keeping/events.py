@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import staging
+from ..errors import WarehouseError
 from ..manifest import Manifest, part_of_source
 from ..schema import COLLECTIVES, STEPS
 from . import slices
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 TABLE = "events"
 
+TRIES = 5
+"""So often a pack that a larger one took the place of, which has the events, is made anew."""
+
 
 def stored_bytes(job: Folder) -> int:
     """The bytes that a prune of a job's events would remove."""
@@ -35,8 +39,19 @@ def stored_bytes(job: Folder) -> int:
 def prune(warehouse: Warehouse, job: str) -> Manifest | None:
     """Prunes the events of a job; gives the manifest that stands for it then, None where none was.
 
-    Raises WarehouseError where the job cannot be read or written; it is then as it was.
+    Raises WarehouseError where the job cannot be read or written, and where a compaction came in
+    between again and again; it is then as it was.
     """
+    for _ in range(TRIES):
+        packed = _packed(warehouse, job)
+        folder = warehouse.folder(job)
+        if packed is None or packed.id in {m.id for m in staging.standing(folder).units}:
+            return packed
+    raise WarehouseError(f"{folder}: is put together at the same time; try again")
+
+
+def _packed(warehouse: Warehouse, job: str) -> Manifest | None:
+    """A pack of all sources that have events, without them; a larger one may have come before."""
     made = warehouse.snapshot(job).generation
     folder = warehouse.folder(job)
     sources = [m for m in warehouse.manifests(job)[0] if not m.pruned]

@@ -5,7 +5,9 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from retime.ingest.keeping import events
+from retime.ingest import staging
+from retime.ingest.errors import WarehouseError
+from retime.ingest.keeping import compact, events
 from retime.ingest.run import ingest
 from retime.ingest.warehouse import Warehouse
 
@@ -65,3 +67,49 @@ def test_events_go_when_their_readers_had_time_and_other_ranks_keep_theirs(
     assert held(warehouse.snapshot("j")) == rows
     report = ingest(warehouse, [tmp_path / "in" / "j"], job="j")
     assert {s.status for s in report.sources} == {"already"}
+
+
+def at_commit(monkeypatch, act):
+    """`act` is done by another in the moment before the next pack comes to stand."""
+    commit = staging.commit
+
+    def later(*args):
+        monkeypatch.setattr(staging, "commit", commit)
+        act()
+        return commit(*args)
+
+    monkeypatch.setattr(staging, "commit", later)
+
+
+def test_a_larger_pack_that_comes_before_a_prune_does_not_bring_the_events_back(
+    tmp_path, bring, monkeypatch
+):
+    warehouse = Warehouse(tmp_path / "warehouse")
+    bring(warehouse, "j", range(3))
+
+    def compacted():
+        bring(warehouse, "j", [3])
+        assert compact.compact(warehouse.folder("j")) is not None
+
+    at_commit(monkeypatch, compacted)
+    assert events.prune(warehouse, "j") is not None
+    assert warehouse.snapshot("j").files["events"] == []
+    assert len(warehouse.manifests("j")[0]) == 4
+
+
+def test_a_larger_pack_that_comes_after_a_prune_does_not_bring_the_events_back(
+    warehouse, monkeypatch
+):
+    folder, sources = warehouse.folder("j"), warehouse.manifests("j")[0]
+    at_commit(monkeypatch, lambda: compact.pack(folder, sources[:3], without=["events"]))
+    assert compact.compact(folder) is None
+    assert len(warehouse.snapshot("j").files["events"]) == 1  # of the one that was not pruned
+    assert len(warehouse.manifests("j")[0]) == 4
+
+
+def test_a_prune_that_compactions_come_before_again_and_again_says_so(warehouse, monkeypatch):
+    folder, sources = warehouse.folder("j"), warehouse.manifests("j")[0]
+    monkeypatch.setattr(events, "_packed", lambda *_: sources[0])
+    compact.compact(folder)
+    with pytest.raises(WarehouseError, match="put together at the same time; try again"):
+        events.prune(warehouse, "j")

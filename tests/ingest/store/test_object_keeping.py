@@ -42,7 +42,9 @@ def rows(snapshot):
 def test_compaction(given, place, warehouse, tmp_path, traces):
     before = warehouse.snapshot("j")
     held = rows(before)
-    assert compact.compact(warehouse.folder("j")) is not None
+    packed = compact.compact(warehouse.folder("j"))
+    assert packed is not None
+    assert {p.file for p in packed.parts} <= set(warehouse.folder("j").sizes())
     after = warehouse.snapshot("j")
     assert len(after.files["events"]) == 1
     assert after.generation.id == before.generation.id
