@@ -21,6 +21,12 @@ class Warehouse:
     """Jobs in one place. Frames of all jobs here, of one job from `job(id)`."""
 
     def __init__(self, url: str):
+        """Raises UsageError for an address that no warehouse has, or whose package is not here."""
+        if ":/" in url:
+            from ..ingest.store import kinds
+
+            kinds.check(url)
+            kinds.check_package(url)
         self.url = url
 
     def __repr__(self) -> str:

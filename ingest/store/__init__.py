@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import addresses
+from . import addresses, kinds
 from .folder import Entry, Folder, Place, TooLarge
 from .local import LocalFolder
 
@@ -20,12 +20,13 @@ is_address = addresses.is_address
 def folder(place: Place) -> Folder:
     """The folder at a path, a `file://` URL or an object store's address; a Folder as it is.
 
-    Nothing is read or made. Raises UsageError for an address that cannot be one, or whose
-    package is not installed.
+    Nothing is read or made. Raises UsageError for an address that cannot be one, and later, when
+    it is first used, where its package is not installed.
     """
     if isinstance(place, Folder):
         return place
     text = os.fspath(place)
+    kinds.check(text)
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     if addresses.is_address(text):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, line_of
+from . import kinds
 from .folder import Entry
 
 CONNECT_TIMEOUT_S = 10
@@ -63,6 +64,7 @@ def _driver(scheme: str, _: int, __: int) -> Driver:
         if (found := file_system(scheme)) is not None:
             return Arrow(found)
         if isinstance(e, ImportError):
+            kinds.check_package(f"{scheme}://")
             raise UsageError(f"{scheme}:// needs another package: {line_of(e)}") from e
         raise UsageError(
             f"{scheme}://: no such kind of store; there are s3, gs, abfs, hdfs and what else "

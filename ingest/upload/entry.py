@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from ..errors import UsageError
+from ..store import kinds
 
 LAYOUT = 1
 MOST_ENTRY_BYTES = 64 << 10
@@ -126,12 +127,13 @@ def here() -> str:
 def check_address(to: str) -> str:
     """A warehouse's address as it is written down: a local one absolute.
 
-    Raises UsageError for one with credentials in it, which it does not repeat: addresses are kept
-    in files and logs.
+    Raises UsageError for one that no warehouse can have, and for one with credentials in it, which
+    it does not repeat: addresses are kept in files and logs.
     """
     if not to:
         raise UsageError("where to? --to URL, or RETIME_WAREHOUSE in the environment")
     to = to.removeprefix("file://") if to.startswith("file:///") else to
+    kinds.check(to)
     if "://" not in to:
         return os.path.abspath(os.path.expanduser(to))
     scheme, _, rest = to.partition("://")

@@ -121,7 +121,7 @@ def test_many_files_go_at_once(folder):
         ("s3://bucket/*", "none of the characters"),
         ("s3://bucket/a/../b", "not the address of one folder"),
         ("s3://bucket//b", "not the address of one folder"),
-        ("nosuchstore://bucket/x", "no such kind of store"),
+        ("nosuchstore://bucket/x", "is no store for a warehouse"),
     ],
 )
 def test_an_address_that_cannot_be_one(address, what):
