@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from msgspec import UnsetType
 
 from . import settings, store
 from .detect import clash_group
-from .errors import StoreBusy, StoreRefused, WarehouseError
+from .errors import StoreBusy, StoreRefused, UsageError, WarehouseError
 from .keeping import packs, prune
 from .manifest import (
     PACKED,
@@ -51,6 +52,9 @@ QUARANTINE = "_quarantine"
 CLAIMED_RANKS = 256
 """Ranks that many apart share a claim, so that a source of all ranks needs no more of them."""
 
+YIELD_S = 5.0
+"""So long the earlier of two traces of a rank waits for the later to go."""
+
 Check = Callable[[list[Manifest]], None]
 
 
@@ -78,12 +82,11 @@ def commit(
         if isinstance(manifest.token, UnsetType):
             named = upload(folder, staged, moves, manifest)
             mine = [p.file for p in named.parts]
-        else:
-            _check_uploaded(folder, named)
         with claimed(folder, _claims(named)) as claims:
             if _there(folder, named, known):
                 raise FileExistsError(name)
             check([s for m in known.values() if m is not None for s in packs.sources(m)])
+            _check_uploaded(folder, named)
             claims.check()
             # One that cannot be used stands in the way: it is replaced.
             _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in known)
@@ -97,7 +100,44 @@ def commit(
         _discard(folder, mine)
         raise
     known[name] = named
+    if _claims(named):
+        _stay_or_go(folder, named, known, check)
     return True
+
+
+def _stay_or_go(
+    folder: Folder, mine: Manifest, known: dict[str, Manifest | None], check: Check
+) -> None:
+    """Looks whether another trace of a rank came to stand as well; if so, one of them goes again.
+
+    A writer may have been so slow that its claims were taken over. Whoever stands last sees the
+    other: the later (`created_at_ns`, id), which readers leave out, goes at once; the earlier waits
+    for that, and goes where the other stays, whose writer was done before. Raises what `check`
+    does, after mine is gone.
+    """
+    name = manifest_name(mine)
+    for last in (False, True):
+        _there(folder, mine, known)
+        others = [
+            s
+            for n, m in known.items()
+            if n != name and m is not None
+            for s in packs.sources(m)
+            if s.id != mine.id and clash_group(s.format) == clash_group(mine.format)
+        ]
+        try:
+            check(others)
+            return
+        except UsageError:
+            first = min(
+                (o.created_at_ns, o.id) for o in others if set(o.ranks).intersection(mine.ranks)
+            )
+            if last or first < (mine.created_at_ns, mine.id):
+                folder.remove([f"{MANIFESTS}/{name}"])
+                _discard(folder, [p.file for p in mine.parts])
+                known.pop(name, None)
+                raise
+        time.sleep(YIELD_S)
 
 
 def upload(
@@ -129,7 +169,10 @@ def give_up(place: Place, manifests: Iterable[Manifest]) -> None:
 
 
 def _check_uploaded(folder: Folder, named: Manifest) -> None:
-    """Raises WarehouseError where a part that another process uploaded is gone or cut by now."""
+    """Raises WarehouseError where a part is gone or cut by now.
+
+    A node may have uploaded it long ago, and somebody tidied up meanwhile.
+    """
     found = side_by_side(lambda p: folder.entry(p.file), named.parts, True)
     for part, entry in zip(named.parts, found, strict=True):
         if entry is None or entry.bytes != part.bytes:

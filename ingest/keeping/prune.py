@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from .. import labels, settings, staging
-from ..manifest import MAX_MANIFEST_BYTES
+from ..manifest import MAX_MANIFEST_BYTES, BadManifest
 from ..store import TooLarge
-from . import tombstone
+from ..store.claims import FOLDER as CLAIMS
+from . import manifests, tombstone
 
 if TYPE_CHECKING:
     from ..store import Folder
@@ -22,7 +24,8 @@ def prune(job: Folder, author: str = "") -> None:
     """
     with job.locked(staging.COMMIT_LOCK):
         digests = {name: _digest(job, name) for name in _manifests(job)}
-        tombstone.write(job, {n: d for n, d in digests.items() if d}, author)
+        parts = [f for n in digests for f in _parts(job, n)] if job.local is None else []
+        tombstone.write(job, {n: d for n, d in digests.items() if d}, author, parts)
         _remove_manifests(job, tombstone.read(job))
         said = [f"{labels.FOLDER}/{n}" for n in job.names(labels.FOLDER)]
         job.remove([*said, settings.FILE])
@@ -36,8 +39,10 @@ def pending(job: Folder) -> bool:
 def finish(job: Folder, grace_s: float) -> list[str]:
     """Removes what a pruned job left, `grace_s` after it was pruned; gives the files removed.
 
-    A job that came anew under the same name stays: of it go the files that nothing names. Does
-    nothing for a job that was not pruned, and where the time is not over. Raises OSError.
+    A job that came anew under the same name stays, and of the pruned one go the files that nothing
+    names. In an object store parts that the pruned job did not name, and claims, stay until they
+    are a day old: they may be those of an upload that is going on. Does nothing for a job that was
+    not pruned, and where the time is not over. Raises OSError.
     """
     stone = tombstone.read(job)
     if not stone.manifests and not stone.at_ns:
@@ -47,19 +52,23 @@ def finish(job: Folder, grace_s: float) -> list[str]:
         found = job.entries()
         stood = found[tombstone.FILE].modified_ns if tombstone.FILE in found else 0
         # By the clock of where it lies, as the files are: that of a node may be off.
-        if staging.clock_ns(job) - stood < grace_s * 1e9:
+        now = staging.clock_ns(job)
+        if now - stood < grace_s * 1e9:
             return removed
+        rest = {f for f in stone.parts if f in found and f.endswith(".parquet")}
         if not _manifests(job) and not busy(job):
             # What is newer may be parts of a source whose manifest is still to come.
-            rest = sorted(
+            unsure = _others(job, found, stone)
+            rest |= {
                 f
                 for f, entry in found.items()
                 if entry.modified_ns <= stood
                 and f != tombstone.FILE
                 and not f.startswith(f"{staging.INCOMING}/")
-            )
-            job.remove(rest)
-            removed += rest
+                and (f not in unsure or now - entry.modified_ns > staging.ABANDONED_S * 1e9)
+            }
+        job.remove(sorted(rest))
+        removed += sorted(rest)
         # The tombstone last: killed before, the next call goes on.
         job.remove([tombstone.FILE])
     if job.local is not None:
@@ -84,6 +93,24 @@ def busy(job: Folder) -> bool:
     return any(
         t.is_dir() and staging.alive(t.name, t, lambda: staging.now_ns(local)) for t in tokens
     )
+
+
+def _others(job: Folder, found: Iterable[str], stone: tombstone.Tombstone) -> set[str]:
+    """Files in a store that may be those of who writes at this moment: it has no locks to tell."""
+    if job.local is not None:
+        return set()
+    parts = {f for f in found if f.endswith(".parquet") and not f.startswith(f"{staging.KEPT}/")}
+    return (parts - set(stone.parts)) | {f for f in found if f.startswith(f"{CLAIMS}/")}
+
+
+def _parts(job: Folder, name: str) -> list[str]:
+    """Files that a manifest names; none where it cannot be read."""
+    derived = name.startswith(manifests.DERIVED)
+    try:
+        found = (manifests.read_generation if derived else manifests.read)(job, name)
+    except (BadManifest, OSError):
+        return []
+    return [p.file for p in found.parts]
 
 
 def _manifests(job: Folder) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,12 +27,15 @@ MOST_BYTES = 64 << 20
 class Tombstone(msgspec.Struct, frozen=True):
     """When a job was pruned and by whom, and the SHA-256 of each manifest that it had, by name.
 
+    `parts` are the files that those manifests named, in an object store: there others' uploads for
+    manifests still to come lie beside them, and their age alone does not tell them apart.
     `problem` says why it cannot be read, where that is so: then nothing is taken to be pruned.
     """
 
     at_ns: int = 0
     author: str = ""
     manifests: dict[str, str] = {}
+    parts: list[str] = []
     problem: str = ""
 
     def has(self, name: str, data: bytes) -> bool:
@@ -60,9 +64,13 @@ def read(job: Folder) -> Tombstone:
         return Tombstone(problem=f"{place}: cannot be read: {e.strerror or e}")
 
 
-def write(job: Folder, manifests: dict[str, str], author: str) -> Tombstone:
-    """Adds manifests (name -> digest) to a job's tombstone; gives it as it then is."""
-    new = Tombstone(time.time_ns(), author, {**read(job).manifests, **manifests})
+def write(
+    job: Folder, manifests: dict[str, str], author: str, parts: Iterable[str] = ()
+) -> Tombstone:
+    """Adds manifests (name -> digest) and parts to a job's tombstone; gives it as it then is."""
+    old = read(job)
+    named = sorted({*old.parts, *parts})
+    new = Tombstone(time.time_ns(), author, {**old.manifests, **manifests}, named)
     job.put(FILE, msgspec.json.encode(new))
     return new
 

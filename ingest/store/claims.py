@@ -19,7 +19,7 @@ from .folder import Folder, TooLarge
 FOLDER = "_claims"
 
 TERM_S = 60.0
-"""So long a claim holds; whoever has one uses it within half of that, or looks again."""
+"""So long a claim holds for those who wait; whoever has one for half of that looks again."""
 
 PATIENCE_S = 600.0
 """So long others' claims are waited for, one after another."""
@@ -41,13 +41,15 @@ class Claims:
         self._watched: dict[str, tuple[bytes, float]] = {}
 
     def check(self) -> None:
-        """Raises StoreBusy where the claims may have gone to another in the meantime."""
+        """Raises StoreBusy where the claims have gone to another in the meantime.
+
+        They are not surer for it: others count from when they saw them first. What is done after
+        half of their term is to be looked at once more when it is done.
+        """
         if time.monotonic() - self._since < TERM_S / 2:
             return
-        now = time.monotonic()
         if any(_read(self._folder, f) != self._said for f in self._files):
             raise StoreBusy(f"{self._folder}: too slow: another writer has taken over; try again")
-        self._since = now
 
     def take(self) -> bool:
         """Tries once to have all of them; else has none. What stands for too long is removed."""

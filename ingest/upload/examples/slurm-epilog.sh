@@ -67,7 +67,9 @@ main() {
     command+=(--spool "$spool" --retry --for "$((seconds / 4))s" --epilogue)
     as_user "${command[@]}" 2>&1 | while IFS= read -r line; do say "job $SLURM_JOB_ID: $line"; done
     ended="${PIPESTATUS[0]}"
-    if [ "$ended" -ne 0 ]; then
+    if [ "$ended" -eq 126 ] || [ "$ended" -eq 127 ]; then
+        say "job $SLURM_JOB_ID: the upload ended with $ended: $user cannot run $retime (RETIME_COMMAND)"
+    elif [ "$ended" -ne 0 ]; then
         say "job $SLURM_JOB_ID: the upload ended with $ended; what is not delivered is in $spool"
     fi
 }

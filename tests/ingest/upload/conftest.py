@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -141,3 +142,36 @@ def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_
         return (code, *capfd.readouterr())
 
     return run
+
+
+@pytest.fixture
+def epilog(tmp_path, command, user):
+    """`epilog(**environment)` runs the shipped script as slurmd would, which sets little."""
+    from retime.ingest.upload.examples import example
+
+    script = tmp_path / "slurm-epilog.sh"
+    script.write_text(example("slurm"))
+    script.chmod(0o755)
+    logger = command.with_name("logger")  # stands for the system's, and says it where we see it
+    logger.write_text('#!/bin/sh\nshift 3; echo "$@" >> "$HOME/syslog"\n')
+    logger.chmod(0o755)
+
+    def run(**environment) -> subprocess.CompletedProcess[str]:
+        env = {
+            "SLURM_JOB_ID": "4711", "SLURM_JOB_USER": user, "SLURMD_NODENAME": "node7",
+            "RETIME_COMMAND": str(command), "RETIME_UPLOAD_CONF": str(tmp_path / "upload.conf"),
+            "HOME": str(tmp_path), "PATH": f"{command.parent}:{os.environ['PATH']}",
+        }  # fmt: skip
+        return subprocess.run(
+            ["bash", str(script)], env=env | environment, capture_output=True, text=True,
+            timeout=120, cwd="/",
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def user() -> str:
+    import pwd
+
+    return pwd.getpwuid(os.getuid()).pw_name

@@ -18,36 +18,6 @@ SCRIPT = "slurm-epilog.sh"
 
 
 @pytest.fixture
-def epilog(tmp_path, command):
-    """`epilog(**environment)` runs the shipped script as slurmd would, which sets little."""
-    script = tmp_path / SCRIPT
-    script.write_text(example("slurm"))
-    script.chmod(0o755)
-    logger = command.with_name("logger")  # stands for the system's, and says it where we see it
-    logger.write_text('#!/bin/sh\nshift 3; echo "$@" >> "$HOME/syslog"\n')
-    logger.chmod(0o755)
-
-    def run(**environment) -> subprocess.CompletedProcess[str]:
-        env = {
-            "SLURM_JOB_ID": "4711", "SLURM_JOB_USER": _user(), "SLURMD_NODENAME": "node7",
-            "RETIME_COMMAND": str(command), "RETIME_UPLOAD_CONF": str(tmp_path / "upload.conf"),
-            "HOME": str(tmp_path), "PATH": f"{command.parent}:{os.environ['PATH']}",
-        }  # fmt: skip
-        return subprocess.run(
-            ["bash", str(script)], env=env | environment, capture_output=True, text=True,
-            timeout=120, cwd="/",
-        )  # fmt: skip
-
-    return run
-
-
-def _user() -> str:
-    import pwd
-
-    return pwd.getpwuid(os.getuid()).pw_name
-
-
-@pytest.fixture
 def conf(tmp_path, wh):
     text = example("slurm-conf")
     for name, value in {
@@ -67,24 +37,26 @@ def test_shellcheck_has_nothing_to_say(tmp_path):
     assert ran.stdout == ""
 
 
-def test_the_epilog_uploads_the_job_s_traces(trace, wh, tmp_path, conf, epilog, rows_of):
+def test_the_epilog_uploads_the_job_s_traces(trace, user, wh, tmp_path, conf, epilog, rows_of):
     for rank in range(2):
-        path = trace(rank, folder=f"traces-4711-{_user()}", world=2)
+        path = trace(rank, folder=f"traces-4711-{user}", world=2)
         os.utime(path, (1e9, 1e9))
     ran = epilog()
     assert (ran.returncode, ran.stdout) == (0, "")
     assert rows_of(wh, "slurm-4711") == (18, [0, 1])
-    assert left(tmp_path / f"spool-{_user()}-node7").sent == []
+    assert left(tmp_path / f"spool-{user}-node7").sent == []
 
 
-def test_what_one_epilog_leaves_the_next_job_s_delivers(trace, wh, tmp_path, conf, epilog, rows_of):
-    path = trace(0, folder=f"traces-4711-{_user()}", world=1)
+def test_what_one_epilog_leaves_the_next_job_s_delivers(
+    trace, user, wh, tmp_path, conf, epilog, rows_of
+):
+    path = trace(0, folder=f"traces-4711-{user}", world=1)
     os.utime(path, (1e9, 1e9))
     wh.rmdir()
     ran = epilog(SLURM_RESTART_COUNT="1")
     assert ran.returncode == 0
     assert "left for later" in _logged(tmp_path)
-    spool = tmp_path / f"spool-{_user()}-node7"
+    spool = tmp_path / f"spool-{user}-node7"
     assert [(s.job, s.stored) for s in left(spool).sent] == [("slurm-4711.restart-1", True)]
     shutil.rmtree(path.parent)  # the job's folder goes away
     wh.mkdir()
@@ -137,8 +109,8 @@ def test_without_a_search_path_or_a_system_log_it_speaks_to_stderr(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["no settings", "no command", "it hangs", "it fails"])
-def test_the_epilog_ends_with_0_and_says_what_went_wrong(trace, tmp_path, conf, epilog, how):
-    trace(0, folder=f"traces-4711-{_user()}")
+def test_the_epilog_ends_with_0_and_says_what_went_wrong(trace, user, tmp_path, conf, epilog, how):
+    trace(0, folder=f"traces-4711-{user}")
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\nsleep 600\n" if how == "it hangs" else "#!/bin/sh\nexit 7\n")
     broken.chmod(0o755)
