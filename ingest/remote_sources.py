@@ -79,7 +79,7 @@ def objects_of(given: str, on_problem: OnProblem) -> Iterator[RemoteObject]:
                 raise UnusableInput("no object matches this pattern", path=shown)
         else:
             one = _one(given)
-            found = [one] if one is not None else _below(given)
+            found = [one] if one is not None else [] if is_web(given) else _below(given)
             if not found:
                 raise UnusableInput("no such object or folder", path=shown)
     except StoreRefused as e:
@@ -94,7 +94,12 @@ def objects_of(given: str, on_problem: OnProblem) -> Iterator[RemoteObject]:
 
 def is_pattern(url: str) -> bool:
     """Whether a URL is a glob. After a `?` a web address has its query."""
-    return _MAGIC.search(url) is not None and not url.startswith(("http://", "https://"))
+    return _MAGIC.search(url) is not None and not is_web(url)
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL is a web address: of one file, as there are no listings."""
+    return url.startswith(("http://", "https://"))
 
 
 def _one(url: str) -> RemoteObject | None:

@@ -148,6 +148,32 @@ def test_an_object_that_changes_while_it_is_read_is_not_taken(
     assert len(seen) == 2
 
 
+def test_a_signed_web_address_is_used_and_not_shown(tmp_path, traces, place, folder, proxy, caplog):
+    folder.put("run/rank0.fake", traces(tmp_path / "a.fake", 0, rows=20))
+    path = place.removeprefix("s3://")
+    url = f"{proxy.url}/{path}/run/rank0.fake?X-Amz-Signature=SECRET"
+    proxy.log.clear()
+    report = ingest(tmp_path / "warehouse", url, job="j")
+    assert [s.name for s in report.sources] == [url.partition("?")[0]]
+    assert {d.request.query for d in proxy.log} == {"X-Amz-Signature=SECRET"}
+    for file in (tmp_path / "warehouse").rglob("*.json"):
+        assert b"SECRET" not in file.read_bytes()
+    with pytest.raises(UnusableInput, match="no such object") as e:
+        ingest(tmp_path / "warehouse", url.replace("rank0", "rank1"), job="j")
+    assert "SECRET" not in str(e.value)
+    assert "SECRET" not in caplog.text
+
+
+def test_any_store_that_fsspec_has(tmp_path, traces):
+    there = store.folder(f"memory://bucket/{tmp_path.name}")
+    there.put("run/rank0.fake", traces(tmp_path / "a.fake", 0, rows=20))
+    report = ingest(f"{there}/warehouse", f"{there}/run")
+    assert (report.job, report.exit_code) == ("run", 0)
+    assert [s.status for s in ingest(f"{there}/warehouse", f"{there}/run").sources] == ["already"]
+    snapshot = Warehouse(f"{there}/warehouse").snapshot("run")
+    assert len(snapshot.files["events"]) == 1
+
+
 def test_a_job_is_named_after_its_url():
     assert job_id_of(["s3://bucket/traces/run-7/"]) == "run-7"
     assert job_id_of(["s3://bucket/traces/run-7"]) == "run-7"
