@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..ingest.suggested import command
 from . import units
 from .screen import clean
 
@@ -32,7 +33,8 @@ def show_hang(out: Console, hang: Mapping[str, Any]) -> None:
             for line in wrap.wrap(text):
                 out.print(line, soft_wrap=True)
     out.print(LAG, style="dim")
-    out.print("(retime sql 'FROM hangs' has every collective that was under way)", style="dim")
+    rows = clean(command("sql", "FROM hangs"))
+    out.print(f"({rows} has every collective that was under way)", style="dim", soft_wrap=True)
 
 
 def headline(hang: Mapping[str, Any]) -> str:

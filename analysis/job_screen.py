@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..ingest.suggested import command
 from . import units
 from .keeping_screen import note_words, pruned_words, tag_words
 from .screen import clean
@@ -89,7 +90,7 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         _show_problems_line(line, facts)
         out.print()
         tables = list(facts.get("holds") or ())
-        ask = f" retime sql 'FROM {tables[0]}' has the rows." if tables else ""
+        ask = f" {clean(command('sql', f'FROM {tables[0]}'))} has the rows." if tables else ""
         out.print(f"No rank's work is in this job: there is no step to split.{ask}")
         return
     line("clocks", clocks_sentence(facts))
@@ -123,10 +124,10 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         out.print()
     show_headline(out, facts)
     _show_fix(out, facts)
-    job = clean(str(facts.get("job", "")))
-    out.print(
-        f"\nnext: retime report {job} (what to fix first), retime notebook {job}", style="dim"
+    report, notebook = (
+        clean(command(c, str(facts.get("job", "")))) for c in ("report", "notebook")
     )
+    out.print(f"\nnext: {report} (what to fix first), {notebook}", style="dim", soft_wrap=True)
 
 
 def _show_fix(out: Console, facts: Mapping[str, Any]) -> None:
@@ -136,11 +137,11 @@ def _show_fix(out: Console, facts: Mapping[str, Any]) -> None:
     fix = facts.get("fix_first")
     if fix is None:
         return
-    job = clean(str(facts.get("job", "")))
+    report = clean(command("report", str(facts.get("job", ""))))
     said = (
         f"{fix['head']}. {fix['gain']}"
         if fix["head"]
-        else (f"too large a job to re-time at once: retime report {job} says what, and its gain.")
+        else f"too large a job to re-time at once: {report} says what, and its gain."
     )
     out.print()
     out.print(Text.assemble(("Fix first: ", "bold"), said))

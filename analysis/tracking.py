@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..ingest import one_job
+from ..ingest.suggested import command
 from . import units
 from .columns import show_table
 from .names import shorter
@@ -212,4 +213,5 @@ def show(out: Console, report: IngestReport) -> None:
             table,
             {"severity": "severity", "code": "problem", "times": "times", "message": "first seen"},
         )
-        out.print(f"retime problems {clean(report.job)} has them all", style="dim")
+        all_of_them = clean(command("problems", report.job))
+        out.print(f"{all_of_them} has them all", style="dim", soft_wrap=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..ingest import suggested
 from ..ingest.errors import UsageError, WarehouseError
 from .job import Job
 
@@ -192,7 +193,8 @@ class Warehouse:
             return Job(self, ids[0])
         if not ids:
             raise WarehouseError(
-                f"no jobs in warehouse {self.url}: ingest some traces first (retime ingest PATH)"
+                f"no jobs in warehouse {self.url}: ingest some traces first "
+                f"({suggested.command('ingest', 'PATH')})"
             )
         have = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         if id is None:

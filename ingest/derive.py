@@ -25,6 +25,7 @@ from .manifest import (
 )
 from .schema import TABLES, problem_rows
 from .store import Folder, Place, reading
+from .suggested import command
 from .writer import ROW_GROUP_ROWS, PartWriter
 
 _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
@@ -160,9 +161,9 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
             held[file] = slices.completed(found, schema)
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
-                f"{job.address(file)}: cannot be read ({e}); `retime verify "
-                f"{job.name.removeprefix('job=')} --repair` sets it aside, then ingest the source "
-                "again"
+                f"{job.address(file)}: cannot be read ({e}); `"
+                f"{command('verify', job.name.removeprefix('job='), '--repair')}` sets it aside, "
+                "then ingest the source again"
             ) from e
 
     reading.side_by_side(whole, list(dict.fromkeys(p.file for p in parts)), job.local is None)

@@ -450,3 +450,10 @@ def test_a_closed_pipe_is_quiet(warehouse: Path) -> None:
     done = subprocess.run([*command, *args], stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_what_is_suggested_next_names_the_warehouse(warehouse, capsys):
+    assert cli.run(["show", "two", "--warehouse", str(warehouse)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"next: retime report two --warehouse {warehouse} (what to fix first)" in shown
+    assert shown.endswith(f"retime notebook two --warehouse {warehouse}")

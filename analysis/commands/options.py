@@ -35,8 +35,10 @@ Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at mos
 
 def open_warehouse(url: str | None) -> Warehouse:
     """The warehouse of --warehouse."""
+    from ...ingest import suggested
     from .. import doors
 
+    suggested.named(url)
     return doors.open(url)
 
 

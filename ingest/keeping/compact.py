@@ -222,10 +222,11 @@ def _rows(job: Folder, table: str, source: Manifest) -> Iterator[pa.Table]:
                 yield slices.completed(found, schema)
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
-                f"{job}/{part.file}: cannot be read ({e}); see `retime verify {name} --deep`"
+                f"{job}/{part.file}: cannot be read ({e}); see "
+                f"`{command('verify', name, '--deep')}`"
             ) from e
         if n != part.rows:
             raise WarehouseError(
                 f"{job}/{part.file}: {n} rows, and its manifest says {part.rows}; see "
-                f"`retime verify {name}`"
+                f"`{command('verify', name)}`"
             )
