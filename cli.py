@@ -97,6 +97,7 @@ for command, short_help in COMMANDS:
 
 def run(args: list[str] | None = None) -> int:
     """Runs one command line and returns its exit code; errors are one sentence on stderr."""
+    from .ingest import suggested
     from .ingest.errors import RetimeError
 
     debug = os.environ.get("RETIME_DEBUG", "") not in ("", "0")
@@ -128,6 +129,8 @@ def run(args: list[str] | None = None) -> int:
             f"{what(e)} (unexpected: RETIME_DEBUG=1 shows where; please report it)",
             3,
         )
+    finally:
+        suggested.named(None)  # Python that goes on after a command line named no warehouse
 
 
 def main() -> None:

@@ -124,9 +124,8 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
         out.print()
     show_headline(out, facts)
     _show_fix(out, facts)
-    report, notebook = (
-        clean(command(c, str(facts.get("job", "")))) for c in ("report", "notebook")
-    )
+    job = str(facts.get("job", ""))
+    report, notebook = clean(command("report", job)), clean(command("notebook", job))
     out.print(f"\nnext: {report} (what to fix first), {notebook}", style="dim", soft_wrap=True)
 
 

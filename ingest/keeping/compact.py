@@ -30,6 +30,7 @@ from ..manifest import (
     part_of_source,
 )
 from ..schema import TABLES
+from ..suggested import command
 from ..writer import PartWriter, Written
 from . import slices, tombstone
 

@@ -6,12 +6,7 @@ import pytest
 import retime
 from retime import cli
 from retime.ingest import suggested
-
-
-@pytest.fixture(autouse=True)
-def nothing_named():
-    yield
-    suggested.named(None)
+from retime.ingest.errors import WarehouseError
 
 
 def test_a_command_is_quoted_and_names_the_warehouse_of_the_option():
@@ -19,8 +14,8 @@ def test_a_command_is_quoted_and_names_the_warehouse_of_the_option():
     suggested.named("s3://b/my traces")
     said = suggested.command("report", "run-7")
     assert said == "retime report run-7 --warehouse 's3://b/my traces'"
-    assert shlex.split(said)[-1] == "s3://b/my traces"
     suggested.named(None)
+    assert shlex.split(said)[-1] == "s3://b/my traces"
     assert suggested.command("jobs") == "retime jobs"
 
 
@@ -31,5 +26,5 @@ def test_only_an_option_is_repeated(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("RETIME_WAREHOUSE", place)
     assert cli.run(["show"]) == 3
     assert "(retime ingest PATH)" in capsys.readouterr().err
-    with pytest.raises(retime.WarehouseError, match=r"\(retime ingest PATH\)"):
+    with pytest.raises(WarehouseError, match=r"\(retime ingest PATH\)"):
         retime.open(place).job()
