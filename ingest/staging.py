@@ -59,6 +59,12 @@ SUPERSEDED_S = 24 * 3600.0
 GENERATIONS_KEPT = 8
 """No more than these stay, the newest of them: a source a call must not fill the disk."""
 
+STILL_READ_S = 3600.0
+"""But one stays for so long after another took its place, however many came since ..."""
+
+MOST_GENERATIONS = 64
+"""... unless these did."""
+
 _TRIES = 20
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -337,7 +343,8 @@ def _out_of_use(found: list[tuple[int, T, bool]], now: int) -> list[T]:
         if n == 0 or current:
             continue
         superseded_s = (now - found[n - 1][0]) / 1e9
-        if n >= GENERATIONS_KEPT or superseded_s >= SUPERSEDED_S:
+        grace_s = STILL_READ_S if n >= GENERATIONS_KEPT else SUPERSEDED_S
+        if n >= MOST_GENERATIONS or superseded_s >= grace_s:
             removed.append(name)
     return removed
 

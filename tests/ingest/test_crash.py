@@ -51,7 +51,7 @@ def leave_only_the_newest(warehouse, monkeypatch):
     manifests = sorted((folder / "_manifests").glob("derived-*.json"))
     parts = {p.file for path in manifests for p in read_generation(path).parts}
     assert {str(p.relative_to(folder)) for p in folder.glob("*/derived-*.parquet")} == parts
-    assert len(manifests) <= staging.GENERATIONS_KEPT
+    assert len(manifests) <= staging.MOST_GENERATIONS
     with monkeypatch.context() as m:
         m.setattr(staging, "SUPERSEDED_S", 0.0)
         removed = warehouse.remove_orphans("j")

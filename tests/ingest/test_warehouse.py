@@ -219,7 +219,10 @@ def test_an_ingest_removes_what_has_been_superseded_for_long(
     assert generations(warehouse) == {warehouse.snapshot("j").generation.id}
 
 
-def test_many_ingests_leave_no_more_than_a_few_generations(tmp_path, traces, warehouse):
+def test_many_ingests_leave_no_more_than_a_few_generations(
+    tmp_path, traces, warehouse, monkeypatch
+):
+    monkeypatch.setattr(staging, "STILL_READ_S", 0.0)
     made = [warehouse.snapshot("j").generation.id]
     for rank in range(2, 14):
         ingest(warehouse, traces(tmp_path / f"{rank}.fake", rank), job="j")

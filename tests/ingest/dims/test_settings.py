@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 
 import pytest
@@ -93,13 +94,24 @@ def test_damaged_settings_are_left_aside_and_said(job):
     assert "bad_settings" not in job.problems()["code"].to_list()
 
 
-def test_generations_of_other_settings_do_not_pile_up(job):
-    folder = job.warehouse.store.job_folder("j")
-    for n in range(staging.GENERATIONS_KEPT + 3):
-        job.set_dims({f"{n}": "dp"})
-        job.warehouse.store.snapshot("j")
-    standing = list((folder / staging.MANIFESTS).glob("derived-*.json"))
-    assert len(standing) == staging.GENERATIONS_KEPT
+def test_generations_of_other_settings_do_not_pile_up(job, monkeypatch):
+    """The ninth stays for an hour, as somebody may read it; of very many the oldest go at once."""
+    folder, n = job.warehouse.store.job_folder("j"), itertools.count()
+
+    def standing(more):
+        for _ in range(more):
+            job.set_dims({f"{next(n)}": "dp"})
+            job.warehouse.store.snapshot("j")
+        return len(list((folder / staging.MANIFESTS).glob("derived-*.json")))
+
+    there = standing(staging.GENERATIONS_KEPT + 3)
+    assert there >= staging.GENERATIONS_KEPT + 3
+    now = staging.now_ns
+    with monkeypatch.context() as m:
+        m.setattr(staging, "now_ns", lambda folder: now(folder) + int(3601e9))
+        assert standing(1) == staging.GENERATIONS_KEPT
+    monkeypatch.setattr(staging, "MOST_GENERATIONS", 10)
+    assert standing(5) == 10
 
 
 def bad_settings(job):
