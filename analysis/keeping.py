@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from ..ingest import labels
 from ..ingest.errors import UsageError, WarehouseError
 from ..ingest.keeping import events
 from ..ingest.keeping import prune as pruning
-from ..ingest.keeping.findings import SEVERITIES, Finding
+from ..ingest.keeping.findings import LOST, SEVERITIES, Finding
 from ..ingest.labels import KEEP
 from . import jobs as listed
 
@@ -67,7 +68,8 @@ def prune(
     """Takes jobs that fit all that is given; one row each, with what became of it.
 
     `status` is `would go` (a dry run), `pruned`, `kept: ...` for a job named itself that has the
-    tag `keep` or one of `keep_tags`, or `busy`. Raises UsageError where nothing says which jobs.
+    tag `keep` or one of `keep_tags`, `busy`, or `failed: ...` for a job that cannot be read or
+    written: the others are done. Raises UsageError where nothing says which jobs.
     """
     from ..ingest.staging import SUPERSEDED_S
 
@@ -78,37 +80,57 @@ def prune(
             "say which jobs: JOB, --older-than 90d, --where SQL or --keep N; "
             "`retime jobs` lists them"
         )
+    failed: dict[str, str] = {}
     if not dry_run:
-        finish(warehouse, grace_s)
-    store = warehouse.store
-    rows = _fitting(warehouse, named, older_than, where, keep)
+        finish(warehouse, grace_s, failed)
     out = []
-    for row in rows:
-        folder = store.folder(row["job"])
-        if older_than is not None and not _is_old_there(folder, _age_s(older_than)):
-            continue
-        removed = events.stored_bytes(folder) if raw_events else sum(folder.sizes().values())
-        pinned = _pinned(row["tags"], keep_tags)
-        status = f"kept: {pinned}" if pinned else ""
-        if pinned and named is None:
-            continue
-        if raw_events and not removed and not pinned:
-            continue
-        if not status and pruning.busy(folder):
-            status = "busy: something is being ingested into it"
-        if not status and not dry_run:
-            status = _take(warehouse, row["job"], raw_events, grace_s)
+    for row in _fitting(warehouse, named, older_than, where, keep):
+        job = row["job"]
+        found = (0, "")
+        with _told(job, failed):
+            folder = warehouse.store.folder(job)
+            if older_than is not None and not _is_old_there(folder, _age_s(older_than)):
+                continue
+            removed = events.stored_bytes(folder) if raw_events else sum(folder.sizes().values())
+            pinned = _pinned(row["tags"], keep_tags)
+            if (pinned and named is None) or (raw_events and not removed and not pinned):
+                continue
+            status = f"kept: {pinned}" if pinned else ""
+            if not status and pruning.busy(folder):
+                status = "busy: something is being ingested into it"
+            if not status and not dry_run:
+                status = _take(warehouse, job, raw_events, grace_s, keep_tags)
+            found = (removed, status or "would go")
         out.append(
             {
-                "job": row["job"],
+                "job": job,
                 "newest": row["newest"],
                 "ranks_seen": row["ranks_seen"],
                 "tags": [{"key": k, "value": v} for k, v in row["tags"]],
-                "removed_bytes": removed,
-                "status": status or "would go",
+                "removed_bytes": found[0],
+                "status": found[1] or f"{FAILED}{failed.pop(job)}",
             }
         )
+    # Of jobs that were not to go now: what earlier prunes left of them could not be removed.
+    out += [
+        {"job": job, "newest": None, "ranks_seen": None, "tags": [], "removed_bytes": 0,
+         "status": f"{FAILED}{what}"}
+        for job, what in sorted(failed.items())
+    ]  # fmt: skip
     return pl.DataFrame(out, PRUNED)
+
+
+FAILED = "failed: "
+"""Begins the status of a job that could not be read or written."""
+
+
+@contextlib.contextmanager
+def _told(job: str, failed: dict[str, str]) -> Iterator[None]:
+    """Keeps what is wrong with one job, so that the others are done."""
+    try:
+        yield
+    except (WarehouseError, OSError) as e:
+        failed[job] = str(e)
 
 
 def _fitting(
@@ -168,16 +190,19 @@ def _pinned(tags: Iterable[tuple[str, str]], keep_tags: Sequence[str]) -> str:
     return ""
 
 
-def _take(warehouse: Warehouse, job: str, raw_events: bool, grace_s: float) -> str:
+def _take(
+    warehouse: Warehouse, job: str, raw_events: bool, grace_s: float, keep_tags: Sequence[str]
+) -> str:
     store = warehouse.store
     folder = store.folder(job)
-    if _pinned(labels.read(folder).values.items(), ()):
-        return f"kept: tagged {KEEP}"  # only just now
+    if pinned := _pinned(labels.read(folder).values.items(), keep_tags):
+        return f"kept: {pinned}"  # only just now
     if raw_events:
         from . import kept_summary
 
         kept_summary.keep(warehouse.job(job))
-        events.prune(store, job)
+        if events.prune(store, job) is None and events.stored_bytes(folder):
+            return "busy: its sources changed meanwhile; run it again"
     else:
         pruning.prune(folder, labels.author_of())
     if not grace_s:
@@ -185,10 +210,16 @@ def _take(warehouse: Warehouse, job: str, raw_events: bool, grace_s: float) -> s
     return "pruned"
 
 
-def finish(warehouse: Warehouse, grace_s: float) -> list[str]:
-    """Removes what earlier prunes left, whose time is over; gives the files removed."""
-    store = warehouse.store
-    return [f"{job}/{file}" for job in store.folders() for file in _finish(warehouse, job, grace_s)]
+def finish(warehouse: Warehouse, grace_s: float, failed: dict[str, str]) -> list[str]:
+    """Removes what earlier prunes left, whose time is over; gives the files removed.
+
+    `failed` gets what is wrong with jobs where that cannot be done, by id.
+    """
+    removed: list[str] = []
+    for job in warehouse.store.folders():
+        with _told(job, failed):
+            removed += [f"{job}/{file}" for file in _finish(warehouse, job, grace_s)]
+    return removed
 
 
 def _finish(warehouse: Warehouse, job: str, grace_s: float) -> list[str]:
@@ -221,11 +252,18 @@ def verify(
         if progress is not None:
             progress(done_bytes, 0, job)
 
+    failed: dict[str, str] = {}
     for job in chosen:
-        found = verifying.verify(store, job, deep=deep, looked=looked)
-        if repair and found:
-            found = repairing.repair(store.folder(job), found)
+        found: list[Finding] = []
+        with _told(job, failed):
+            found = verifying.verify(store, job, deep=deep, looked=looked)
+            if repair and found:
+                found = repairing.repair(store.folder(job), found)
         rows += found
+    rows += [
+        Finding(job, LOST, "unreadable", "", what, "see to what it says, and verify again")
+        for job, what in failed.items()
+    ]
     rows.sort(key=lambda f: SEVERITIES.index(f.severity))
     return pl.DataFrame(rows, dict.fromkeys(Finding._fields, pl.String()), orient="row")
 
@@ -243,25 +281,29 @@ def compact(
 
     store = warehouse.store
     chosen = _chosen(warehouse, jobs, store.jobs())
-    rows = []
+    rows: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
     for n, job in enumerate(chosen):
         if progress is not None:
             progress(n, len(chosen), job)
-        manifests, _ = store.manifests(job)
-        before = len({p.file for m in manifests for p in m.parts})
-        packed = compacting.compact(store.folder(job))
-        store.remove_orphans(job, SUPERSEDED_S if grace_s is None else grace_s)
-        parts = {p.file: p for m in store.manifests(job)[0] for p in m.parts}
-        rows.append(
-            {
-                "job": job,
-                "sources": len(manifests),
-                "files_before": before,
-                "files_after": len(parts),
-                "stored_bytes": sum(p.bytes for p in parts.values()),
-                "status": "nothing to do" if packed is None else "compacted",
-            }
-        )
+        with _told(job, failed):
+            manifests, _ = store.manifests(job)
+            before = len({p.file for m in manifests for p in m.parts})
+            packed = compacting.compact(store.folder(job))
+            store.remove_orphans(job, SUPERSEDED_S if grace_s is None else grace_s)
+            parts = {p.file: p for m in store.manifests(job)[0] for p in m.parts}
+            rows.append(
+                {
+                    "job": job,
+                    "sources": len(manifests),
+                    "files_before": before,
+                    "files_after": len(parts),
+                    "stored_bytes": sum(p.bytes for p in parts.values()),
+                    "status": "nothing to do" if packed is None else "compacted",
+                }
+            )
+    none = dict.fromkeys(COMPACTED)
+    rows += [{**none, "job": job, "status": f"{FAILED}{what}"} for job, what in failed.items()]
     return pl.DataFrame(rows, COMPACTED)
 
 

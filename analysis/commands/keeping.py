@@ -202,8 +202,10 @@ def prune(
     )
     found = rows.to_dicts()
     if json:
-        return print_json(found)
-    keeping_screen.show_pruned(terminal.console(), found, not yes, raw_events, limit)
+        print_json(found)
+    else:
+        keeping_screen.show_pruned(terminal.console(), found, not yes, raw_events, limit)
+    raise typer.Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))
 
 
 def compact(
@@ -232,5 +234,7 @@ def compact(
         )
     found = rows.to_dicts()
     if json:
-        return print_json(found)
-    keeping_screen.show_compacted(terminal.console(), found, limit)
+        print_json(found)
+    else:
+        keeping_screen.show_compacted(terminal.console(), found, limit)
+    raise typer.Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))

@@ -188,3 +188,47 @@ def test_a_job_that_cannot_be_read_does_not_hide_the_others(wh, run) -> None:
     assert (rows["b"]["clocks"], rows["b"]["ranks_seen"]) == ("unreadable", None)
     assert "unreadable" in run("jobs")
     assert "manifest_damaged" in run("verify", "b", "--json", code=1)
+
+
+def test_a_tag_that_comes_while_a_prune_goes_on_keeps_the_job(wh, monkeypatch) -> None:
+    busy = keeping.pruning.busy
+
+    def later(folder):
+        retime.open(wh.url).job("a").tag({"baseline": ""})
+        return busy(folder)
+
+    monkeypatch.setattr(keeping.pruning, "busy", later)
+    (row,) = wh.prune(["a"], keep_tags=["baseline"], dry_run=False).to_dicts()
+    assert row["status"] == "kept: tagged baseline"
+    assert wh.job_ids() == ["a", "b"]
+
+
+@pytest.fixture
+def no_lock(wh):
+    """Job `a` cannot be locked: a folder lies where its lock should."""
+    lock = Path(wh.url) / "job=a" / "_incoming" / "lock"
+    lock.unlink(missing_ok=True)
+    lock.mkdir(parents=True)
+
+
+@pytest.mark.usefixtures("no_lock")
+@pytest.mark.parametrize("words", [["compact"], ["prune", "--keep", "0", "--yes"],
+                                   ["prune", "--keep", "0", "--raw-events", "--yes"]])  # fmt: skip
+def test_a_job_that_cannot_be_written_does_not_stop_the_others(run, words) -> None:
+    rows = {r["job"]: r["status"] for r in json.loads(run(*words, "--json", code=1))}
+    assert rows["a"].startswith("failed: ")
+    assert "_incoming/lock" in rows["a"]
+    assert rows["b"] in ("compacted", "pruned")
+    assert "failed: " in run(*words, code=1)
+
+
+@pytest.mark.usefixtures("no_lock")
+def test_a_job_that_cannot_be_repaired_does_not_stop_the_others(wh, run) -> None:
+    for job in ("a", "b"):
+        (Path(wh.url) / f"job={job}" / "events" / "x-000.parquet").write_bytes(b"")
+    found = json.loads(run("verify", "--repair", "--json", code=1))
+    assert [(r["job"], r["severity"], r["code"], r["done"]) for r in found] == [
+        ("a", "lost", "unreadable", ""),
+        ("a", "warning", "orphan", ""),
+        ("b", "warning", "orphan", "removed"),
+    ]  # fmt: skip
