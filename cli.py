@@ -44,7 +44,7 @@ COMMANDS = (
     (traces.demo, "The whole path on a bundled real job: ingest, report, replay."),
     (traces.ingest, None),
     (upload.upload, "Traces into a shared warehouse, from every node of a job."),
-    (traces.jobs, "The jobs of a warehouse, or those that fit a condition."),
+    (traces.jobs, "The jobs of a warehouse, or some of them."),
     (traces.show, "What a job looks like, and where its step went."),
     (said.dims, "Communicators and their parallel dimensions; says them, too."),
     (said.kernels, "What kernels do, by class; says it, too."),

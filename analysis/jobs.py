@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,11 @@ UNREADABLE = "unreadable"
 
 MEMORY = "1GB"
 """Of a condition."""
+
+MOST_KEYS, MOST_VALUES, MOST_VALUE = 12, 5, 40
+"""Keys of tags, values of each and characters of a value that a hint names."""
+
+_TAG = "tags['cluster'] = 'a'"
 
 _UTC = pa.timestamp("us")
 
@@ -147,6 +152,12 @@ def fitting(rows: pa.Table, where: str) -> list[int]:
         con.execute(f"SET memory_limit = '{MEMORY}'")
         con.execute("SET enable_external_access = false")
         con.execute("SET lock_configuration = true")
+        kinds = [str(t) for t in con.table("jobs").project(where).types]
+        if kinds not in (["BOOLEAN"], ['"NULL"'], ["NULL"]):
+            raise UsageError(
+                f"--where {where[:200]!r}: it is {kinds[0]}, no condition that is true or false; "
+                f"compare it (ranks_seen > 8, {_TAG}); columns: {', '.join(SCHEMA.names)}"
+            )
         fits = con.table("jobs").filter(where).project("_place").fetchall()
     except duckdb.Error as e:
         said = sentence(e).removeprefix("the query cannot run: ").rstrip(".")
@@ -157,6 +168,22 @@ def fitting(rows: pa.Table, where: str) -> list[int]:
     finally:
         con.close()
     return sorted(place for (place,) in fits)
+
+
+def tags_in_use(rows: Iterable[Mapping[str, Any]]) -> str:
+    """The tags of jobs (rows of `frame`) in words, `cluster=a|b, keep`: bounded, for a hint."""
+    values: dict[str, list[str]] = {}
+    for row in rows:
+        for key, value in dict(row["tags"] or ()).items():
+            found = values.setdefault(key, [])
+            if value not in found:
+                found.append(value)
+    said = []
+    for key in sorted(values)[:MOST_KEYS]:
+        some = [" ".join(v.split())[:MOST_VALUE] for v in sorted(values[key]) if v]
+        more = "|…" if len(some) > MOST_VALUES else ""
+        said.append(f"{key}={'|'.join(some[:MOST_VALUES])}{more}" if some else key)
+    return ", ".join(said) + (", …" if len(values) > MOST_KEYS else "")
 
 
 def ids(rows: pa.Table, places: Sequence[int]) -> list[str]:

@@ -117,6 +117,15 @@ def literal(value: Any) -> str:
     return "'" + str(value).replace("'", "''") + "'"
 
 
+def _public(line: str) -> str:
+    """A line of DuckDB's message; of the names that it proposes those that users are to use."""
+    if (m := re.fullmatch(r'(Did you mean|Candidate bindings:) "(.*)"(\??)', line)) is None:
+        return line
+    between = '", "' if '", "' in m[2] else " or "
+    names = [n for n in m[2].split(between) if not n.startswith("_")]
+    return f'{m[1]} "{between.join(names)}"{m[3]}' if names else ""
+
+
 def sentence(error: Exception) -> str:
     """DuckDB's message as one sentence: its kind, what is wrong, and its hint."""
     lines = [s.strip() for s in str(error).splitlines()]
@@ -126,7 +135,7 @@ def sentence(error: Exception) -> str:
     for i, s in enumerate(lines):
         if re.match(r"LINE \d+:", s):
             break
-        if s and not (i and s.startswith("^")):
+        if s and not (i and s.startswith("^")) and (s := _public(s)):
             kept.append(s)
     head = re.sub(r"^(\w+) Error: ", lambda m: f"{m[1].lower()} error: ", kept[0] if kept else "")
     hints = " ".join(kept[1:])

@@ -30,11 +30,11 @@ def files(
       retime files run-7 --table events --json
       retime files --all --json
     """
-    from .. import terminal
+    from .. import files_screen, terminal
 
     wh = open_warehouse(warehouse)
     found = wh.files(None if all_ else wh.job(job).id, table=table)
     rows = found.to_dicts()
     if json:
         return print_json(rows)
-    terminal.show_table(terminal.console(), rows, names=found.columns, raw=True, limit=limit)
+    files_screen.show_files(terminal.console(), rows, limit)

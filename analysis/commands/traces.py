@@ -129,9 +129,11 @@ def jobs(
       retime jobs --where "started > now() - interval 7 day AND tags['cluster'] = 'a'"
       retime jobs --where "ranks_seen >= 64 AND lost > 0" --json
     """
+    from .. import jobs as jobs_
     from .. import keeping_screen, terminal
 
-    rows = open_warehouse(warehouse).jobs(where).to_dicts()
+    wh = open_warehouse(warehouse)
+    rows = wh.jobs(where).to_dicts()
     if json:
         return print_json(rows)
     titles = {
@@ -139,6 +141,7 @@ def jobs(
         "ranks_seen": "ranks",
         "world_size": "of",
         "steps": "steps",
+        "pruned": "pruned",
         "participations": "participations",
         "clocks": "clocks",
         "lost": "lost",
@@ -155,9 +158,13 @@ def jobs(
         }
         for r in rows
     ]
-    if not any(r["tags"] for r in rows):
-        del titles["tags"]
+    for sometimes in ("tags", "pruned"):
+        if not any(r[sometimes] for r in rows):
+            del titles[sometimes]
     empty = "no rows" if where is None else "no job fits"
+    if where is not None and not rows and "tags" in where.lower():
+        used = jobs_.tags_in_use(wh.jobs().iter_rows(named=True))
+        empty += terminal.clean(f"; tags in use: {used}" if used else "; no job has a tag")
     terminal.show_table(terminal.console(), rows, titles, empty=empty)
 
 
