@@ -9,7 +9,7 @@ import typer
 from .options import AsJson, Limit, Where, open_job, open_warehouse, print_json
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]...", help="The jobs (default: all).")
+    list[str] | None, typer.Argument(metavar="JOB", help="The jobs (default: all).")
 ]
 Author = Annotated[
     str | None,
@@ -28,7 +28,7 @@ Grace = Annotated[
 def tag(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job.")],
     tags: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY[=VALUE]]...", help="Tags to set.")
+        list[str] | None, typer.Argument(metavar="KEY[=VALUE]", help="Tags to set.")
     ] = None,
     remove: Annotated[
         list[str] | None,
@@ -63,7 +63,7 @@ def tag(
 def note(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job.")],
     text: Annotated[
-        str | None, typer.Argument(metavar="[TEXT]", help="The note to add (default: none).")
+        str | None, typer.Argument(metavar="TEXT", help="The note to add (default: none).")
     ] = None,
     remove: Annotated[
         int | None,
@@ -133,7 +133,7 @@ def verify(
 
 def prune(
     jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="[JOB]...", help="Only these jobs.")
+        list[str] | None, typer.Argument(metavar="JOB", help="Only these jobs.")
     ] = None,
     older_than: Annotated[
         str | None,

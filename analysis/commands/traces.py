@@ -39,7 +39,7 @@ def demo(
 
 def ingest(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Files, folders, globs, archives.")
+        list[str], typer.Argument(metavar="PATH", help="Files, folders, globs, archives.")
     ],
     job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Name of the job.")] = None,
     warehouse: Where = None,

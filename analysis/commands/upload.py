@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def upload(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH...", help="Files, folders, globs, archives; or what is left."),
+        typer.Argument(metavar="PATH", help="Files, folders, globs, archives; or what is left."),
     ] = None,
     to: Annotated[
         str | None,
