@@ -31,6 +31,20 @@ _UNITS = {
 }
 _AMOUNT = re.compile(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*(%|[KMGT]?i?B)\s*", re.IGNORECASE)
 
+
+class OutOfMemory(UsageError):
+    """A query that needs more memory than its connection may have."""
+
+    def __init__(self, error: Exception):
+        used = re.search(r"\(([^()]{1,40}) used\)", str(error))
+        super().__init__(
+            "a query needs more memory than it may have"
+            + (f" ({used[1]} used)" if used else "")
+            + ": say more by RETIME_MEMORY (8GB, 75%), or connect(memory=...) in Python, "
+            "or ask for fewer ranks, steps or jobs"
+        )
+
+
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_GROUPS = Path("/proc/self/cgroup")
 

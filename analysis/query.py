@@ -10,6 +10,7 @@ import polars as pl
 
 from ..ingest.errors import UsageError
 from ..ingest.settings import check_text
+from .limits import OutOfMemory
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -33,7 +34,7 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
     """The rows of one SELECT-like statement.
 
     Raises BadQuery, in one sentence with DuckDB's own hint, for SQL that is wrong, is several
-    statements, or is anything but a query.
+    statements, or is anything but a query; OutOfMemory for one that needs too much.
     """
     check_text(query, "the query")
     try:
@@ -54,6 +55,8 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
     try:
         relation = con.sql(query)
         return frame(relation)
+    except duckdb.OutOfMemoryException as e:
+        raise OutOfMemory(e) from e
     except duckdb.Error as e:
         raise BadQuery(sentence(e)) from e
 
@@ -72,6 +75,7 @@ def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
     """A relation as a Polars frame: sums of integers stay integers, what Polars lacks is text.
 
     DuckDB sums BIGINT to HUGEINT; such a column is Int64 here, or text where it does not fit.
+    Raises OutOfMemory.
     """
     names, types = relation.columns, [str(t) for t in relation.types]
     if len(set(names)) < len(names):
@@ -82,7 +86,10 @@ def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
         if kind in ("INTERVAL", "BIT", "BLOB", "UHUGEINT", "TIME WITH TIME ZONE"):
             source = f"{source}::VARCHAR"
         casts.append(f"{source} AS {quoted(name)}")
-    out = relation.project(", ".join(casts)).pl()
+    try:
+        out = relation.project(", ".join(casts)).pl()
+    except duckdb.OutOfMemoryException as e:
+        raise OutOfMemory(e) from e
     for i, kind in enumerate(types):
         column = out.to_series(i)
         if kind == "HUGEINT":

@@ -38,6 +38,10 @@ def of_files(error: Exception) -> str | None:
     """
     if not any(c.__module__.lstrip("_").startswith("duckdb") for c in type(error).__mro__):
         return None
+    if type(error).__name__ == "OutOfMemoryException":
+        from ..limits import OutOfMemory
+
+        return str(OutOfMemory(error))
     lines = [s for s in str(error).splitlines() if s.strip()]
     said = lines[0] if lines else type(error).__name__
     return f"a file of the warehouse is not as it should be: {said.rstrip('.')}; ingest it again"

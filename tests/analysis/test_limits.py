@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pytest
-from retime.analysis import limits
+from retime.analysis import limits, query
+from retime.analysis.commands import failing
 from retime.ingest.errors import UsageError
 
 GIB = 1 << 30
@@ -108,3 +110,21 @@ def test_groups_are_found_from_the_inside_out(
     assert limits._own_cgroups("memory") == [*below, *other]
     (tmp_path / "own").unlink()
     assert limits._own_cgroups("memory") == [tmp_path, tmp_path / "memory"]
+
+
+MUCH = "SELECT unnest(list(hash(range))) AS h FROM range(100_000_000)"
+
+
+def test_too_little_memory_is_one_sentence_that_says_how_to_have_more() -> None:
+    con = duckdb.connect(config={"memory_limit": "256MB", "temp_directory": "", "threads": 1})
+    with pytest.raises(UsageError) as of_user:
+        query.run(con, MUCH)
+    with pytest.raises(UsageError) as of_frame:
+        query.frame(con.sql(MUCH))
+    with pytest.raises(duckdb.OutOfMemoryException) as raw:
+        con.sql(MUCH).fetchall()
+    for said in (str(of_user.value), str(of_frame.value), failing.of_files(raw.value) or ""):
+        assert said.startswith("a query needs more memory than it may have (")
+        assert "244.1 MiB used): say more by RETIME_MEMORY (8GB, 75%), or connect(memory=" in said
+        assert "\n" not in said
+    assert "not as it should be" in (failing.of_files(duckdb.IOException("x")) or "")
