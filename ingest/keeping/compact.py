@@ -32,7 +32,7 @@ from ..manifest import (
 from ..schema import TABLES
 from ..suggested import command
 from ..writer import PartWriter, Written
-from . import slices, tombstone
+from . import packs, slices, tombstone
 
 if TYPE_CHECKING:
     from ..store import Folder
@@ -120,7 +120,7 @@ def pack(
             tool_version=__version__,
             created_at_ns=now,
             layout=PACK_LAYOUT,
-            packed=[_packed(s, rows[s.id]) for s in sources],
+            packed=[Packed(**packs.own(s), rows=rows[s.id]) for s in sources],
             pruned=dict.fromkeys(without, now),
             columns={t: TABLES[t].fingerprint for t in tables},
         )
@@ -140,23 +140,6 @@ def _brings_back(job: Folder, pack: Manifest) -> bool:
     return any(
         set(m.ids).intersection(pack.ids) and not m.pruned.keys() <= pack.pruned.keys()
         for m in staging.readable_packs(job)
-    )
-
-
-def _packed(source: Manifest, rows: Mapping[str, list[tuple[int, int, int]]]) -> Packed:
-    return Packed(
-        id=source.id,
-        name=source.name,
-        sha256=source.sha256,
-        size_bytes=source.size_bytes,
-        format=source.format,
-        ranks=source.ranks,
-        world_sizes=source.world_sizes,
-        problems=source.problems,
-        tool_version=source.tool_version,
-        created_at_ns=source.created_at_ns,
-        rows=dict(rows),
-        remarks=source.remarks,
     )
 
 

@@ -8,7 +8,7 @@ sources as before: `sources` gives their manifests, with parts that are slices o
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..manifest import PACKED, BadManifest, Manifest, Packed, Part, manifest_name
 from ..schema import TABLES
@@ -35,23 +35,12 @@ def _source(pack: Manifest, p: Packed, files: dict[str, list[Part]]) -> Manifest
             for n, first, rows in slices
         ]
         (views if TABLES[table].derived else tables)[table] = parts
-    return Manifest(
-        id=p.id,
-        name=p.name,
-        sha256=p.sha256,
-        size_bytes=p.size_bytes,
-        format=p.format,
-        ranks=p.ranks,
-        world_sizes=p.world_sizes,
-        tables=tables,
-        views=views,
-        problems=p.problems,
-        tool_version=p.tool_version,
-        created_at_ns=p.created_at_ns,
-        remarks=p.remarks,
-        pruned=pack.pruned,
-        columns=pack.columns,
-    )
+    return Manifest(**own(p), tables=tables, views=views, pruned=pack.pruned, columns=pack.columns)
+
+
+def own(source: Manifest | Packed) -> dict[str, Any]:
+    """What a source's own manifest and a pack say of it alike, as fields of either."""
+    return {f: getattr(source, f) for f in Packed.__struct_fields__ if f != "rows"}
 
 
 def check(place: Path | str, pack: Manifest) -> None:
