@@ -120,7 +120,8 @@ class TraceHandler:
         )  # fmt: skip
         claim = self.spool.claim(id)
         try:
-            self.spool.put(entry, new=True)
+            # Should the machine die now there is no trace either: no wait for the disk.
+            self.spool.put(entry, new=True, durable=False)
             try:
                 self._export(profiler, path)
                 seen = look(path)

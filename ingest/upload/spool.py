@@ -100,9 +100,10 @@ class Spool:
 
     # Entries
 
-    def put(self, entry: Entry, *, new: bool = False) -> None:
+    def put(self, entry: Entry, *, new: bool = False, durable: bool = True) -> None:
         """Writes an entry down, so that it stands or does not, whatever happens.
 
+        One that is not `durable` stands whatever becomes of processes, but not of the machine.
         Raises OSError where the disk refuses, SpoolFull for a `new` one beyond `MOST_ENTRIES`.
         """
         path = self._entry_path(entry.id)
@@ -114,9 +115,11 @@ class Spool:
             with os.fdopen(fd, "wb") as f:
                 f.write(entries_.encode(entry))
                 f.flush()
-                os.fsync(f.fileno())
+                if durable:
+                    os.fsync(f.fileno())
             os.replace(partial, path)
-            _sync(path.parent)
+            if durable:
+                _sync(path.parent)
         except OSError:
             with contextlib.suppress(OSError):
                 partial.unlink()

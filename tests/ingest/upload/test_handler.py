@@ -259,3 +259,14 @@ def test_what_is_written_down_is_plain_json(profiler, wh, spool, no_sender):
     [path] = (spool / "entries").glob("*.json")
     assert json.loads(path.read_text())["state"] == "waiting"
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_trace_waits_for_the_disk_twice(profiler, wh, spool, no_sender, monkeypatch):
+    """For what is to be delivered; that it is being written is of no use after the machine died."""
+    take = retime.trace_handler(str(wh), "j", spool=spool, grace_s=0)
+    waits: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (waits.append(fd), sync(fd)))
+    take(profiler)
+    assert len(left(spool).sent) == 1
+    assert len(waits) == 2
