@@ -188,6 +188,8 @@ class Warehouse:
 
         Raises WarehouseError, with the ids that there are, for any other.
         """
+        if id is not None and self.store.has(id):
+            return Job(self, id)
         ids = self.job_ids()
         if id is None and len(ids) == 1:
             return Job(self, ids[0])
@@ -199,9 +201,7 @@ class Warehouse:
         have = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         if id is None:
             raise UsageError(f"warehouse {self.url} holds several jobs, say which: {have}")
-        if id not in ids:
-            raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
-        return Job(self, id)
+        raise WarehouseError(f"no job {id!r} in warehouse {self.url}; it holds {have}")
 
     def connect(
         self,

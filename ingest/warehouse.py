@@ -132,15 +132,13 @@ class Warehouse:
     def jobs(self) -> list[str]:
         """Ids of the jobs with at least one source. Raises WarehouseError where there is none.
 
-        In an object store one listing tells them, and with it jobs of which the first source is
-        still on its way (`snapshot` raises NoSources for them).
+        In an object store a listing and a small request a job tell them, and with them jobs of
+        which the first source is still on its way (`snapshot` raises NoSources for them).
         """
         if self.root.local is None:
-            names = self._checked(self.root.names())
-            if not names:
-                self.check_readable()
-            ids = [n.removeprefix("job=") for n in names if n.startswith("job=")]
-            return [id for id in ids if _JOB_ID.fullmatch(id)]
+            ids = self._listed()
+            stand = reading.side_by_side(self._stands, ids, True)
+            return [id for id, stands in zip(ids, stand, strict=True) if stands]
         self.check_readable()
         found = []
         for name in sorted(os.listdir(self.path)):
@@ -156,8 +154,32 @@ class Warehouse:
                 continue
         return found
 
+    def has(self, job: str) -> bool:
+        """Whether there is a job of this id, as `jobs` has it, in as few requests as can be."""
+        if self.root.local is not None:
+            return job in self.jobs()
+        return job in self._listed() and self._stands(job)
+
+    def _listed(self) -> list[str]:
+        """Ids of all jobs that have a folder in an object store, in one listing."""
+        names = self._checked(self.root.names())
+        if not names:
+            self.check_readable()
+        ids = [n.removeprefix("job=") for n in names if n.startswith("job=")]
+        return [id for id in ids if _JOB_ID.fullmatch(id)]
+
+    def _stands(self, job: str) -> bool:
+        """Whether a job in an object store was not pruned, or came again since."""
+        folder = self.folder(job)
+        if folder.entry(tombstone.FILE) is None:
+            return True
+        names = [n for n in folder.names(staging.MANIFESTS) if n.endswith(".json")]
+        return bool(tombstone.alive(folder, staging.MANIFESTS, names))
+
     def folders(self) -> list[str]:
         """Ids of all jobs that have a folder, those too that were pruned."""
+        if self.root.local is None:
+            return sorted(self._listed())
         self.check_readable()
         names = (n.removeprefix("job=") for n in self.root.names() if n.startswith("job="))
         return sorted(n for n in names if _JOB_ID.fullmatch(n))

@@ -39,7 +39,9 @@ def jobs(warehouse: Warehouse, chosen: Iterable[str] | None = None) -> list[List
     A summary stands where derived tables cover exactly the sources that are there, whichever
     version made them; whether their files are whole is not looked at (`verify` does).
     """
-    found = sorted(warehouse.jobs() if chosen is None else chosen)
+    # In a store `jobs` would ask of each whether it was pruned, which `_listed` sees anyway.
+    there = warehouse.jobs if warehouse.root.local is not None else warehouse.folders
+    found = sorted(there() if chosen is None else chosen)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         listed = pool.map(lambda job: _listed(warehouse, job), found)
         return [one for one in listed if one is not None]

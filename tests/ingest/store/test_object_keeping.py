@@ -68,8 +68,14 @@ def test_a_prune_and_the_same_traces_again(given, place, warehouse):
         warehouse.snapshot("j")
     assert rows(before) == held
     assert Door(place).jobs().height == 0
+    assert warehouse.jobs() == Door(place).job_ids() == []
+    assert not warehouse.has("j")
+    with pytest.raises(WarehouseError, match="no jobs in warehouse"):
+        Door(place).job("j")
     assert {s.status for s in ingest(place, given, job="j").sources} == {"new"}
     assert rows(warehouse.snapshot("j")) == held
+    assert warehouse.jobs() == ["j"]
+    assert Door(place).job("j").id == "j"
     prune.finish(warehouse.folder("j"), 0)
     assert rows(warehouse.snapshot("j")) == held
     assert warehouse.folder("j").entry(tombstone.FILE) is None

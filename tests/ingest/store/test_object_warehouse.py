@@ -87,8 +87,8 @@ def test_a_job_opens_with_a_handful_of_requests(proxy, warehouse, monkeypatch):
     # there are not.
     assert proxy.counts() == {"LIST": 1, "GET": 7}
     proxy.log.clear()
-    assert warehouse.jobs() == ["j"]
-    assert proxy.counts() == {"LIST": 1}
+    assert warehouse.jobs() == ["j"]  # and whether it was pruned
+    assert proxy.counts() == {"LIST": 1, "HEAD": 1}
 
 
 def test_many_sources_are_read_from_one_list(tmp_path, proxy, place, traces, monkeypatch):
