@@ -137,6 +137,7 @@ def rows_of(report: IngestReport) -> dict[str, Any]:
         "exit_code": report.exit_code,
         "seconds": round(report.seconds, 3),
         "bytes": report.bytes,
+        "new_warehouse": report.new_warehouse,
         "sources": [_source(s) for s in report.sources],
         "problems": [
             {"source": name, "severity": p.severity, "code": p.code, "count": p.count,
@@ -145,6 +146,11 @@ def rows_of(report: IngestReport) -> dict[str, Any]:
                             *report.problems]
         ],
     }  # fmt: skip
+
+
+def new_warehouse(address: str) -> str:
+    """Says that there was no job at an address before: it may have a slip in it."""
+    return f"new warehouse at {clean(address)} (no job was there before)"
 
 
 def _source(source: SourceReport) -> dict[str, Any]:
@@ -177,6 +183,8 @@ def show(out: Console, report: IngestReport) -> None:
         f"job {clean(report.job)}: {', '.join(parts)} ({units.size(report.bytes)} in "
         f"{units.time(report.seconds * 1e9)})"
     )
+    if report.new_warehouse:
+        out.print(new_warehouse(report.new_warehouse), style="bold yellow", soft_wrap=True)
     counted = [f"{rows[t]:,} {words}" for t, words in ROWS.items() if rows[t]]
     if counted:
         out.print(f"rows: {', '.join(counted)}")

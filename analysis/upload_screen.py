@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from . import units
 from .screen import clean
+from .tracking import new_warehouse
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 
 MOST_FILES = 20
 """Files named one by one; of more there is a number."""
+
+MOST_NAMES = 8
+"""Files with one error that are named; `--json` and `--list` have all."""
 
 _WORDS = {
     "new": "delivered",
@@ -34,6 +39,8 @@ def show(out: Console, report: UploadReport) -> None:
         parts = ", ".join(f"{n[k]} {w}" for k, w in _WORDS.items() if n[k])
         done = ", derived tables made" if (to, job) in report.finished else ""
         out.print(f"job {clean(job)} in {clean(to)}: {parts}{done}")
+    for address in report.new_warehouses:
+        out.print(new_warehouse(address), style="bold yellow", soft_wrap=True)
     if not report.sent:
         out.print("nothing to deliver now (--list: what is left; --retry: all of it, due or not)")
     if report.others:
@@ -65,7 +72,16 @@ def show_left(out: Console, report: UploadReport) -> None:
 
 
 def _list(out: Console, files: list[Sent]) -> None:
-    for s in files[:MOST_FILES]:
-        out.print(f"{_WORDS[s.state]}: {clean(s.path)}: {clean(s.error)}", style="bold red")
-    if len(files) > MOST_FILES:
-        out.print(f"and {len(files) - MOST_FILES:,} more", style="bold red")
+    """Files by what is wrong with them; an error of several, but for their names, is said once."""
+    alike: dict[tuple[str, str], list[Sent]] = {}
+    for s in files:
+        alike.setdefault((s.state, s.error.removeprefix(f"{s.path}: ")), []).append(s)
+    for (state, error), same in list(alike.items())[:MOST_FILES]:
+        which = clean(same[0].path) if len(same) == 1 else f"{len(same):,} files"
+        out.print(f"{_WORDS[state]}: {which}: {clean(error)}", style="bold red")
+        if len(same) > 1:
+            names = [clean(os.path.basename(s.path.rstrip("/"))) for s in same[:MOST_NAMES]]
+            more = f" and {len(same) - MOST_NAMES:,} more" if len(same) > MOST_NAMES else ""
+            out.print(f"    {', '.join(names)}{more}", style="bold red")
+    if left := sum(map(len, list(alike.values())[MOST_FILES:])):
+        out.print(f"and {left:,} more", style="bold red")

@@ -74,13 +74,17 @@ class SourceReport:
 
 @dataclass
 class IngestReport:
-    """What an ingest did. `problems` are (place, problem) pairs that belong to no source."""
+    """What an ingest did. `problems` are (place, problem) pairs that belong to no source.
+
+    `new_warehouse` is the address where an object store had no job at it before.
+    """
 
     job: str
     sources: list[SourceReport]
     problems: list[tuple[str, Problem]]
     seconds: float
     bytes: int
+    new_warehouse: str | None = None
 
     @property
     def n_problems(self) -> int:
@@ -164,7 +168,7 @@ def ingest(
         raise UsageError(f"--rank names the rank of one source, and here are {len(sources)}")
 
     candidates, reports = _detected(found, given, format, problems)
-    warehouse.check_writable()
+    new = warehouse.check_writable()
     present, bad = staging.readable_manifests(folder)
     problems += [(job, Problem("bad_manifest", str(e))) for e in bad]
     todo: list[_Candidate] = []
@@ -211,6 +215,7 @@ def ingest(
         problems=problems,
         seconds=time.perf_counter() - began,
         bytes=sum(s.size_bytes for s in sources),
+        new_warehouse=str(warehouse.root) if new else None,
     )
 
 

@@ -38,6 +38,7 @@ from .manifest import (
     write_manifest,
 )
 from .store import Folder, Place
+from .suggested import command
 
 if TYPE_CHECKING:
     from .object_jobs import Look
@@ -501,16 +502,24 @@ def check_clash(
             continue
         both = sorted(set(ranks).intersection(other.ranks))
         if both:
-            raise clash(job_folder, both[0], name, other.name)
+            raise clash(job_folder, both[0], name, other.name, stands=True)
 
 
-def clash(job_folder: Place, rank: int, name: str, other: str) -> RankClash:
-    """The error for two different traces of one rank."""
-    job = store.folder(job_folder).name.removeprefix("job=")
+def clash(
+    job_folder: Place, rank: int, name: str, other: str, *, stands: bool = False
+) -> RankClash:
+    """The error for two different traces of one rank; `stands` where the job has the other."""
+    folder = store.folder(job_folder)
+    job = folder.name.removeprefix("job=")
+    prune = command("prune", job, "--yes", warehouse=str(folder.parent))
+    instead = (
+        f"; or, where it is to replace what the job has (which was cut short, say), `{prune}` and "
+        "all of the job's traces again"
+    )
     return RankClash(
         f"rank {rank} of job {job} clashes: {name} and {other} differ, and a job takes one trace "
         "of a rank (one of each kind that adds to it); ingest the other into a job of its own "
-        "(--job NAME)"
+        f"(--job NAME){instead if stands else ''}"
     )
 
 

@@ -13,10 +13,12 @@ def named(warehouse: str | None) -> None:
     _warehouse = warehouse or ""
 
 
-def command(*words: str) -> str:
+def command(*words: str, warehouse: str | None = None) -> str:
     """`retime` and these words, quoted for a shell where they need it.
 
-    With the option that the user gave: else it would be about another warehouse.
+    With the option that the user gave, or with `warehouse` where the text may be read elsewhere:
+    else it would be about another one.
     """
-    option = ["--warehouse", _warehouse] if _warehouse else []
+    place = _warehouse if warehouse is None else warehouse
+    option = ["--warehouse", place] if place else []
     return shlex.join(["retime", *words, *option])

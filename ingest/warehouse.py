@@ -90,14 +90,15 @@ class Warehouse:
             raise WarehouseError(f"no warehouse at {self.path}: ingest something into it first")
         self._check_folder()
 
-    def check_writable(self) -> None:
+    def check_writable(self) -> bool:
         """Raises WarehouseError where an ingest could not write; makes nothing.
 
-        In an object store it only tells that it can be listed and holds nothing else.
+        In an object store it only tells that it can be listed and holds nothing else. Gives
+        whether there is no job in it yet: there no folder needs to be made, and an address with a
+        slip in it is as good as any. False on a disk.
         """
         if self.root.local is None:
-            self._checked(self.root.names())
-            return
+            return not any(n.startswith("job=") for n in self._checked(self.root.names()))
         if os.path.lexists(self.path):
             self._check_folder()
         above = self.path
@@ -110,6 +111,7 @@ class Warehouse:
                 f"{self.path}: cannot be written; check its owner and mode, or name another "
                 "with --warehouse"
             )
+        return False
 
     def _check_folder(self) -> None:
         try:

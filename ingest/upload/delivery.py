@@ -47,10 +47,11 @@ GROWING = Outcome(AGAIN, "it is still being written to", growing=True)
 
 
 class Try(NamedTuple):
-    """Outcomes by entry's id, and the source bytes that were looked at."""
+    """Outcomes by entry's id, the source bytes that were looked at, and a warehouse that is new."""
 
     outcomes: dict[str, Outcome]
     bytes: int
+    new_warehouse: str | None = None
 
 
 def deliver(
@@ -82,12 +83,13 @@ def deliver(
         if len(here) == 1:
             return Try(outcomes | {here[0][0].id: _of_error(*here[0], e)}, 0)
         # One of them stops all: each for itself, the larger of a rank first, as ingest has it.
-        done = 0
+        done, new = 0, None
         for pair in sorted(here, key=lambda pair: -pair[0].size_bytes):
             one = deliver(to, job, [pair], workers, progress)
             outcomes |= one.outcomes
             done += one.bytes
-        return Try(outcomes, done)
+            new = new or one.new_warehouse
+        return Try(outcomes, done, new)
     except WarehouseError as e:
         failed = Outcome(AGAIN, str(e), refused=_refuses(e))
     except UsageError as e:  # no package for such an address
@@ -96,7 +98,8 @@ def deliver(
         # A store's library may raise anything; the traces are as good as before.
         failed = Outcome(AGAIN, f"{type(e).__name__}: {e}")
     else:
-        return Try(outcomes | {e.id: _of_report(e, path, report) for e, path in here}, report.bytes)
+        outcomes |= {e.id: _of_report(e, path, report) for e, path in here}
+        return Try(outcomes, report.bytes, report.new_warehouse)
     return Try(outcomes | dict.fromkeys((e.id for e, _ in here), failed), 0)
 
 

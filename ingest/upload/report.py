@@ -31,7 +31,8 @@ class Sent:
 class UploadReport:
     """What became of each file. `notes` are what else is to be known; `lost` counts input lost.
 
-    `finished` names the jobs (warehouse, job) whose derived tables were made.
+    `finished` names the jobs (warehouse, job) whose derived tables were made, `new_warehouses` the
+    addresses in object stores that had no job before.
     """
 
     spool: str
@@ -40,6 +41,7 @@ class UploadReport:
     lost: int = 0
     notes: list[str] = field(default_factory=list)
     finished: list[tuple[str, str]] = field(default_factory=list)
+    new_warehouses: list[str] = field(default_factory=list)
     bytes: int = 0
     seconds: float = 0.0
 
@@ -79,6 +81,7 @@ class UploadReport:
             "seconds": round(self.seconds, 3),
             "files": [_row(s) for s in self.sent],
             "finished": [{"warehouse": to, "job": job} for to, job in self.finished],
+            "new_warehouses": self.new_warehouses,
             "notes": self.notes,
         }
 

@@ -199,6 +199,10 @@ class Sending:
                 pairs.append((entry, path))
         done = delivery.deliver(to, job, pairs, self.workers, self.progress)
         self.report.bytes += done.bytes
+        if done.new_warehouse is not None and done.new_warehouse not in self.report.new_warehouses:
+            self.report.new_warehouses.append(done.new_warehouse)
+            log.say(self.spool and self.spool.folder, logging.WARNING,
+                    f"new warehouse at {done.new_warehouse} (no job was there before)")  # fmt: skip
         return outcomes | done.outcomes
 
     def _settle(

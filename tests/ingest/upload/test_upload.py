@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+import shlex
 import subprocess
 import threading
 import time
@@ -554,3 +556,31 @@ def test_follow_sends_what_is_whole_and_at_sigterm_all(trace, wh, spool, command
     assert sorted(f["state"] for f in report["files"]) == ["new", "new"]
     assert err.count("delivered (new)") == 2
     assert rows_of(wh, "j") == (2 * EVENTS, [0, 1])
+
+
+def test_what_is_said_of_a_clash_replaces_the_standing_trace(trace, wh, spool, cli, rows_of):
+    upload([trace(0), trace(1)], to=str(wh), job="j", spool=spool)
+    whole = trace(0, folder="again", salt=1)
+    report = upload([whole], to=str(wh), job="j", spool=spool)
+    said = re.search(r"`retime (.*)` and all of the job's traces again", report.failed[0].error)
+    assert said is not None
+    assert cli(*shlex.split(said[1]))[0] == 0
+    assert upload([trace(1)], to=str(wh), job="j", spool=spool, retry=True).exit_code == 0
+    assert left(spool).sent == []
+    assert rows_of(wh, "j") == (2 * EVENTS, [0, 1])
+
+
+def test_an_error_of_several_files_is_said_once(trace, wh, spool, cli):
+    paths = [trace(r) for r in range(4)]
+    bad = paths[0].with_name("rank9.json")
+    bad.write_text("{")
+    wh.rmdir()
+    where = ("--to", wh, "--job", "j", "--spool", spool, "--for", "0")
+    _, out, _ = cli("upload", *paths, *where)
+    assert out.count("no such folder: is its disk mounted?") == 1
+    assert "left for later: 4 files: " in out
+    assert "    rank0.json, rank1.json, rank2.json, rank3.json\n" in out
+    wh.mkdir()
+    _, out, _ = cli("upload", bad, *where)
+    assert f"not deliverable: {bad}: " in out
+    assert out.count(str(bad)) == 1

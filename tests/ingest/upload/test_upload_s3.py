@@ -125,3 +125,11 @@ def test_a_job_s_process_sends_to_a_bucket(trace, spool, address, proxy):
     assert left(spool).sent == []
     assert ranks_of(address) == [0]
     take.close()
+
+
+def test_a_warehouse_that_is_new_is_said_to_be(trace, address, spool):
+    first = upload([trace(0)], to=address, job="j", spool=spool)
+    assert first.new_warehouses == [address]
+    assert first.to_dict()["new_warehouses"] == [address]
+    assert f"new warehouse at {address} (no job was" in (spool / "upload.log").read_text()
+    assert upload([trace(1)], to=address, job="k", spool=spool).new_warehouses == []
