@@ -24,6 +24,7 @@ from .analysis.commands import (
     whatif,
 )
 from .analysis.commands.failing import fail, is_usage, of_files, usage, what
+from .analysis.commands.first_run import FirstRun
 from .analysis.commands.no_pandas import NoPandas
 
 app = typer.Typer(
@@ -135,5 +136,5 @@ def run(args: list[str] | None = None) -> int:
 
 def main() -> None:
     """The entry point of the `retime` script."""
-    sys.meta_path.insert(0, NoPandas)
+    sys.meta_path[:0] = [NoPandas, FirstRun()]
     sys.exit(run())
