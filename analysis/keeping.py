@@ -16,6 +16,7 @@ from ..ingest.keeping import events
 from ..ingest.keeping import prune as pruning
 from ..ingest.keeping.findings import LOST, SEVERITIES, Finding
 from ..ingest.labels import KEEP
+from ..ingest.suggested import command
 from . import jobs as listed
 
 if TYPE_CHECKING:
@@ -69,17 +70,21 @@ def prune(
 
     `status` is `would go` (a dry run), `pruned`, `kept: ...` for a job named itself that has the
     tag `keep` or one of `keep_tags`, `busy`, or `failed: ...` for a job that cannot be read or
-    written: the others are done. Raises UsageError where nothing says which jobs.
+    written: the others are done. Where nothing says which jobs, none is taken, and what earlier
+    prunes left is removed, where its time is over: `freed`, or `waits: ...`. Raises UsageError
+    where nothing says which jobs, and it is a dry run or about events or tags.
     """
     from ..ingest.staging import SUPERSEDED_S
 
     grace_s = SUPERSEDED_S if grace_s is None else grace_s
     named = None if jobs is None else list(dict.fromkeys(jobs))
     if named is None and older_than is None and where is None and keep is None:
-        raise UsageError(
-            "say which jobs: JOB, --older-than 90d, --where SQL or --keep N; "
-            "`retime jobs` lists them"
-        )
+        if dry_run or raw_events or keep_tags:
+            raise UsageError(
+                "say which jobs: JOB, --older-than 90d, --where SQL or --keep N; "
+                f"`{command('jobs')}` lists them (--yes alone only frees what was pruned before)"
+            )
+        return _free(warehouse, grace_s)
     failed: dict[str, str] = {}
     if not dry_run:
         finish(warehouse, grace_s, failed)
@@ -112,13 +117,37 @@ def prune(
             }
         )
     # Of jobs that were not to go now: what earlier prunes left of them could not be removed.
-    out += [
-        {"job": job, "newest": None, "ranks_seen": None, "tags": [], "removed_bytes": 0,
-         "status": f"{FAILED}{what}"}
-        for job, what in sorted(failed.items())
-    ]  # fmt: skip
+    out += [_row(job, f"{FAILED}{what}") for job, what in sorted(failed.items())]
     return pl.DataFrame(out, PRUNED)
 
+
+def _free(warehouse: Warehouse, grace_s: float) -> pl.DataFrame:
+    """Removes what earlier prunes left; a row a job of which something went, or is still to go."""
+    failed: dict[str, str] = {}
+    rows: list[dict[str, Any]] = []
+    for job in warehouse.store.folders():
+        with _told(job, failed):
+            folder = warehouse.store.folder(job)
+            before = folder.sizes()
+            _finish(warehouse, job, grace_s)
+            after = folder.sizes()
+            # Others may write at the same time: what came does not count against what went.
+            freed = sum(size for file, size in before.items() if file not in after)
+            status = WAITS if pruning.pending(folder) else "freed"
+            if freed or status == WAITS:
+                rows.append(_row(job, status, freed))
+    rows += [_row(job, f"{FAILED}{what}") for job, what in failed.items()]
+    return pl.DataFrame(rows, PRUNED)
+
+
+def _row(job: str, status: str, removed_bytes: int = 0) -> dict[str, Any]:
+    """A row about a job of which nothing else is to be said."""
+    return {"job": job, "newest": None, "ranks_seen": None, "tags": [],
+            "removed_bytes": removed_bytes, "status": status}  # fmt: skip
+
+
+WAITS = "waits: --grace is not over"
+"""The status of a job that was pruned and whose files are still there for those who read them."""
 
 FAILED = "failed: "
 """Begins the status of a job that could not be read or written."""
@@ -144,7 +173,8 @@ def _fitting(
     known = set(table["job"].to_pylist())
     if missing := [j for j in named or () if j not in known]:
         raise WarehouseError(
-            f"no job {missing[0][:140]!r} in warehouse {warehouse.url}; `retime jobs` lists them"
+            f"no job {missing[0][:140]!r} in warehouse {warehouse.url}; `{command('jobs')}` "
+            "lists them"
         )
     chosen = set(known if named is None else named)
     if where is not None:

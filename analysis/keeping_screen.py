@@ -98,7 +98,14 @@ def show_pruned(out: Console, rows: Rows, dry: bool, raw_events: bool, limit: in
         "tags": "tags",
         "status": "",
     }
-    shown = [{**r, "tags": tag_words({t["key"]: t["value"] for t in r["tags"]})} for r in rows]
+    shown = [
+        {
+            **r,
+            "newest": r["newest"] and r["newest"].replace(microsecond=0),
+            "tags": tag_words({t["key"]: t["value"] for t in r["tags"]}),
+        }
+        for r in rows
+    ]
     show_table(out, shown, titles, limit=limit, empty="nothing to prune")
     if not rows:
         return
@@ -109,6 +116,19 @@ def show_pruned(out: Console, rows: Rows, dry: bool, raw_events: bool, limit: in
         out.print(f"would remove {what}{units.counted(len(taken), 'job')}, {total}; --yes does it")
     else:
         out.print(f"removed {what}{units.counted(len(taken), 'job')}, {total}")
+
+
+def show_freed(out: Console, rows: Rows, limit: int) -> None:
+    """What went of jobs that were pruned before, and what is still to go."""
+    freed = [r for r in rows if r["removed_bytes"]]
+    if rows:
+        titles = {"job": "job", "removed_bytes": "bytes", "status": ""}
+        show_table(out, rows, titles, limit=limit)
+    if freed:
+        size = units.size(sum(r["removed_bytes"] for r in freed))
+        out.print(f"freed {size} of {units.counted(len(freed), 'job')}")
+    else:
+        out.print("nothing to prune, nothing to free" + (" yet" if rows else ""))
 
 
 def show_compacted(out: Console, rows: Rows, limit: int) -> None:

@@ -150,8 +150,9 @@ class Warehouse:
         `older_than` ("90d", or seconds) counts from a job's newest source; `where` is as in
         `jobs`; `keep` spares the newest so many jobs of the warehouse, `keep_tags` those with a
         tag (`key` or `key=value`), and the tag `keep` always does. `raw_events` removes only the
-        rows of `events`. Files stay for `grace_s` (a day), for those who read them. Raises
-        UsageError where nothing says which jobs.
+        rows of `events`. Files stay for `grace_s` (a day), for those who read them; where nothing
+        says which jobs, those go that earlier prunes left for so long. Raises UsageError where
+        nothing says which jobs and `dry_run` is true.
         """
         from . import keeping
 

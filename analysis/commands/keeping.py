@@ -8,9 +8,7 @@ import typer
 
 from .options import AsJson, Limit, Where, open_job, open_warehouse, print_json
 
-Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="JOB", help="The jobs (default: all).")
-]
+Jobs = Annotated[list[str] | None, typer.Argument(metavar="JOB", help="The jobs (default: all).")]
 Author = Annotated[
     str | None,
     typer.Option("--author", metavar="NAME", help="Who says it ($RETIME_AUTHOR, else the user)."),
@@ -175,8 +173,9 @@ def prune(
 
     All that is given must hold of a job. Jobs tagged `keep` are never pruned. A pruned job is gone
     for all who open it from then on; its files go when --grace is over, with the next prune,
-    so that those who read it go on. With --raw-events ranks, steps, collectives, waits and what
-    was computed stay, and the summary that `retime show` prints is kept before.
+    so that those who read it go on (--yes alone takes no job, and only frees those). With
+    --raw-events ranks, steps, collectives, waits and what was computed stay, and the summary that
+    `retime show` prints is kept before.
 
     \b
     Examples:
@@ -184,6 +183,7 @@ def prune(
       retime prune --older-than 90d --keep-tag baseline --yes
       retime prune --older-than 14d --raw-events --yes
       retime prune --where "tags['team'] = 'x' AND ranks_seen < 8" --keep 20
+      retime prune --yes --grace 0s
     """
     from ...ingest.errors import UsageError
     from .. import keeping, keeping_screen, terminal
@@ -203,6 +203,8 @@ def prune(
     found = rows.to_dicts()
     if json:
         print_json(found)
+    elif not jobs and older_than is where is keep is None:
+        keeping_screen.show_freed(terminal.console(), found, limit)
     else:
         keeping_screen.show_pruned(terminal.console(), found, not yes, raw_events, limit)
     raise typer.Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -232,3 +233,36 @@ def test_a_job_that_cannot_be_repaired_does_not_stop_the_others(wh, run) -> None
         ("a", "warning", "orphan", ""),
         ("b", "warning", "orphan", "removed"),
     ]  # fmt: skip
+
+
+def test_prune_alone_frees_what_was_pruned_before(wh, run) -> None:
+    assert run("prune", "--yes", "--grace", "0s") == "nothing to prune, nothing to free\n"
+    run("prune", "b", "--yes")
+    (waits,) = json.loads(run("prune", "--yes", "--json"))
+    assert (waits["job"], waits["status"], waits["removed_bytes"]) == ("b", keeping.WAITS, 0)
+    assert run("prune", "--yes").endswith("nothing to prune, nothing to free yet\n")
+    there = sum(p.stat().st_size for p in (Path(wh.url) / "job=b").rglob("*") if p.is_file())
+    said = run("prune", "--yes", "--grace", "0s")
+    assert said.splitlines()[-1].startswith("freed ")
+    assert said.endswith(" of 1 job\n")
+    assert there > 100_000
+    assert not (Path(wh.url) / "job=b").exists()
+    assert run("prune", "--yes", "--grace", "0s") == "nothing to prune, nothing to free\n"
+    assert wh.job_ids() == ["a"]
+    wh.prune(["a"], dry_run=False)
+    (row,) = wh.prune(dry_run=False, grace_s=0).to_dicts()
+    assert (row["job"], row["status"]) == ("a", "freed")
+    assert row["removed_bytes"] > 100_000
+
+
+def test_prune_alone_takes_no_job(wh, run) -> None:
+    for more in ([], ["--raw-events", "--yes"], ["--keep-tag", "x", "--yes"]):
+        run("prune", *more, code=2)
+    assert wh.prune(dry_run=False, grace_s=0).height == 0
+    assert wh.job_ids() == ["a", "b"]
+
+
+def test_a_prune_shows_seconds_at_most(run) -> None:
+    _, a, b, _ = run("prune", "--older-than", "0s").splitlines()
+    for line in (a, b):
+        assert re.search(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d  ", line)
