@@ -24,7 +24,7 @@ class Warehouse:
     def __init__(self, url: str):
         """Raises UsageError for an address that no warehouse has, or whose package is not here."""
         if ":/" in url:
-            from ..ingest.store import kinds
+            from ..ingest import kinds
 
             kinds.check(url)
             kinds.check_package(url)

@@ -73,9 +73,7 @@ def fleet(
 
 
 def analyse(
-    jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB", help="Jobs; or --all.")
-    ] = None,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs; or --all.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="All jobs of the warehouse.")] = False,
     reports: Annotated[
         str | None,

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import addresses, kinds
+from .. import kinds
+from . import addresses
 from .folder import Entry, Folder, Place, TooLarge
 from .local import LocalFolder
 

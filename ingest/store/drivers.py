@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from .. import kinds
 from ..errors import UsageError, line_of
-from . import kinds
 from .folder import Entry
 
 CONNECT_TIMEOUT_S = 10

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from .. import kinds
 from ..errors import UsageError
-from ..store import kinds
 
 LAYOUT = 1
 MOST_ENTRY_BYTES = 64 << 10

@@ -6,8 +6,9 @@ import logging
 import pytest
 import retime
 from retime.cli import run
+from retime.ingest import kinds
 from retime.ingest.errors import UsageError
-from retime.ingest.store import folder, kinds
+from retime.ingest.store import folder
 from retime.ingest.upload import entry, handler
 
 WRONG = {

@@ -6,8 +6,7 @@ import importlib.util
 import os
 import re
 
-from ..errors import UsageError
-from .addresses import shown
+from .errors import UsageError
 
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)")
 _ENDPOINT = re.compile(r"https?://[^/\s]+", re.I)
@@ -40,6 +39,13 @@ _NONE = frozenset((
 """Schemes of fsspec, and others', that are no stores of objects."""
 
 _STORES = "s3://BUCKET/FOLDER (gs://, abfs:// and others with their packages) or a folder on a disk"
+
+
+def shown(text: str) -> str:
+    """An address for people, without what may be secret."""
+    from .store import addresses  # only now: a training process checks, too, and it takes pyarrow
+
+    return addresses.shown(text)
 
 
 def check(text: str) -> None:
@@ -107,6 +113,6 @@ def _is_store(scheme: str) -> bool:
         return False
     import fsspec
 
-    from .arrow import file_system
+    from .store.arrow import file_system
 
     return scheme in fsspec.available_protocols() or file_system(scheme) is not None
