@@ -126,7 +126,10 @@ def show_job(out: Console, facts: Mapping[str, Any]) -> None:
     _show_fix(out, facts)
     job = str(facts.get("job", ""))
     report, notebook = clean(command("report", job)), clean(command("notebook", job))
-    out.print(f"\nnext: {report} (what to fix first), {notebook}", style="dim", soft_wrap=True)
+    words = f"next: {report} (what to fix first), {notebook}"
+    if len(words) > out.width:  # a command a line, whole: they are to be pasted
+        words = f"next: {report} (what to fix first)\n      {notebook}"
+    out.print(f"\n{words}", style="dim", soft_wrap=True)
 
 
 def _show_fix(out: Console, facts: Mapping[str, Any]) -> None:

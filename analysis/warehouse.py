@@ -23,11 +23,11 @@ class Warehouse:
 
     def __init__(self, url: str):
         """Raises UsageError for an address that no warehouse has, or whose package is not here."""
-        if ":/" in url:
+        if ":/" in (text := os.fspath(url)):
             from ..ingest import kinds
 
-            kinds.check(url)
-            kinds.check_package(url)
+            kinds.check(text)
+            kinds.check_package(text)
         self.url = url
 
     def __repr__(self) -> str:

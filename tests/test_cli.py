@@ -169,7 +169,8 @@ def test_show_is_lines_of_at_most_80_columns_on_a_terminal(
     for command in (["show"], ["jobs"], ["problems"], ["sql", "FROM waits", "--limit", "3"]):
         ran = retime(*command, "--warehouse", warehouse)
         assert ran.code == 0
-        assert max(map(len, ran.out.splitlines())) <= 80
+        lines = [line for line in ran.out.splitlines() if str(warehouse) not in line]
+        assert max(map(len, lines)) <= 80  # but for commands to be pasted, one a line
 
 
 def test_problems(retime, warehouse: Path) -> None:

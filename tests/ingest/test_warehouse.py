@@ -41,7 +41,7 @@ def test_reading_what_is_not_there(tmp_path, warehouse):
         warehouse.snapshot("../j")
     with pytest.raises(WarehouseError, match="is not a warehouse"):
         Warehouse(tmp_path / "in").jobs()
-    with pytest.raises(UsageError, match="no such kind of store"):
+    with pytest.raises(UsageError, match="is no store for a warehouse"):
         Warehouse("nosuchstore://bucket/warehouse").jobs()
     (tmp_path / "empty").mkdir()
     assert Warehouse(tmp_path / "empty").jobs() == []
