@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from ..ingest import settings, staging, store
+from ..ingest import locks, rooms, settings, store
 from ..ingest.dims import DIMS, form
 from ..ingest.errors import UsageError, WarehouseError
 from .query import frame
@@ -73,7 +73,7 @@ def say(
     if degrees and world is not None and product != world:
         text = " x ".join(f"{d} {n}" for d, n in degrees.items())
         raise UsageError(f"degrees {text} make {product} ranks, but the job has {world}")
-    with staging.writing(store.folder(job_folder).parent), staging.locked(job_folder):
+    with rooms.writing(store.folder(job_folder).parent), locks.locked(job_folder):
         try:
             old = settings.read(job_folder)
         except WarehouseError:

@@ -74,7 +74,7 @@ def prune(
     prunes left is removed, where its time is over: `freed`, or `waits: ...`. Raises UsageError
     where nothing says which jobs, and it is a dry run or about events or tags.
     """
-    from ..ingest.staging import SUPERSEDED_S
+    from ..ingest.tidying import SUPERSEDED_S
 
     grace_s = SUPERSEDED_S if grace_s is None else grace_s
     named = None if jobs is None else list(dict.fromkeys(jobs))
@@ -199,15 +199,15 @@ def _is_old_there(folder: Folder, age_s: float) -> bool:
     The clock of the node that wrote it, or of this one, may be off by years. A pack tells nothing:
     it is younger than the sources in it.
     """
-    from ..ingest import staging
+    from ..ingest import clock, rooms
     from ..ingest.manifest import is_pack
 
     written = [
         entry.modified_ns
-        for file, entry in folder.entries(staging.MANIFESTS).items()
+        for file, entry in folder.entries(rooms.MANIFESTS).items()
         if not (name := file.rpartition("/")[2]).startswith("derived-") and not is_pack(name)
     ]
-    return not written or staging.clock_ns(folder) - max(written) >= age_s * 1e9
+    return not written or clock.clock_ns(folder) - max(written) >= age_s * 1e9
 
 
 def _pinned(tags: Iterable[tuple[str, str]], keep_tags: Sequence[str]) -> str:
@@ -307,7 +307,7 @@ def compact(
 ) -> pl.DataFrame:
     """Puts small files of jobs together, one row a job; see `Warehouse.compact`."""
     from ..ingest.keeping import compact as compacting
-    from ..ingest.staging import SUPERSEDED_S
+    from ..ingest.tidying import SUPERSEDED_S
 
     store = warehouse.store
     chosen = _chosen(warehouse, jobs, store.jobs())

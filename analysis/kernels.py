@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ingest import kernel_rules, settings, staging, store
+from ..ingest import kernel_rules, locks, rooms, settings, store
 from ..ingest.errors import UsageError, WarehouseError
 from ..ingest.settings import KernelRule
 from ..ingest.store import Place
@@ -45,7 +45,7 @@ def say(job_folder: Place, rules: Sequence[KernelRule] = (), clear: bool = False
 
     Raises as `with_rules` does, and WarehouseError where they cannot be written.
     """
-    with staging.writing(store.folder(job_folder).parent), staging.locked(job_folder):
+    with rooms.writing(store.folder(job_folder).parent), locks.locked(job_folder):
         settings.write(job_folder, with_rules(job_folder, rules, clear))
 
 

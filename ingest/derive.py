@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import __version__
-from . import settings, staging, store
+from . import counting, locks, rooms, settings, staging, store
 from .errors import WarehouseError
 from .keeping import slices, summary
 from .manifest import (
@@ -44,12 +44,12 @@ def derive(place: Place) -> Generation | None:
     folder = store.folder(place)
     with (
         staging.staging(folder) as staged,
-        staging.writing(folder.parent),
-        staging.locked(folder, staging.DERIVE_LOCK),
+        rooms.writing(folder.parent),
+        locks.locked(folder, locks.DERIVE_LOCK),
     ):
         while True:
-            manifests, _ = staging.readable_manifests(folder)
-            if not manifests or staging.standing_generation(folder, manifests) is not None:
+            manifests, _ = counting.readable_manifests(folder)
+            if not manifests or counting.standing_generation(folder, manifests) is not None:
                 return made
             made = derive_into(staged, folder, manifests)
             staging.publish(folder, staged, [(p.file, p.file) for p in made.parts], made)
@@ -109,7 +109,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     }
     generation = generation_id([m.id for m in manifests], digest)
     parts: dict[str, list[Part]] = {}
-    with staging.writing(target):
+    with rooms.writing(target):
         writer = PartWriter(target)
         for name, table in tables.items():
             table = _sorted(name, table.select(TABLES[name].schema.names))

@@ -1,7 +1,7 @@
 """Rows that were computed from a job, kept in its folder so that the next query only reads.
 
 `_kept/<key>.json` lists the files `_kept/<key>-<table>.parquet` with their digests and is written
-last; both go with the derived generation that they were computed from (`staging`).
+last; both go with the derived generation that they were computed from (`tidying`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .. import __version__
-from . import parquet_in, regular, settings, staging, store
+from . import locks, parquet_in, regular, rooms, settings, staging, store
 from .errors import WarehouseError
 from .manifest import LAYOUT, Generation, Part
 from .schema import TABLES
@@ -131,9 +131,9 @@ def keep(place: Place, key: str, tables: Mapping[str, pa.Table], reason: str = "
     """
     folder = store.folder(place)
     try:
-        if folder.local is not None and not (folder.local / staging.MANIFESTS).is_dir():
+        if folder.local is not None and not (folder.local / rooms.MANIFESTS).is_dir():
             return False
-        with staging.staging(folder) as staged, staging.writing(folder.parent):
+        with staging.staging(folder) as staged, rooms.writing(folder.parent):
             parts = {t: _written(staged, key, TABLES[t], rows) for t, rows in tables.items()}
             listed = Kept(key, parts, reason, __version__, time.time_ns())
             text = msgspec.json.format(msgspec.json.encode(listed), indent=1) + b"\n"
@@ -154,8 +154,8 @@ def _move_in(
         f.write(text)
         f.flush()
         os.fsync(f.fileno())
-    with staging.locked(job_folder):
-        (job_folder / staging.KEPT).mkdir(exist_ok=True)
+    with locks.locked(job_folder):
+        (job_folder / rooms.KEPT).mkdir(exist_ok=True)
         _forget(job_folder, key.split(".")[0])
         for part in parts.values():
             os.replace(staged / Path(part.file).name, job_folder / part.file)
@@ -164,9 +164,9 @@ def _move_in(
 
 def _put(folder: Folder, staged: Path, parts: Mapping[str, Part], key: str, text: bytes) -> None:
     """Into an object store. Of two at once the digests in the list tell whose parts are there."""
-    old = [f"{staging.KEPT}/{n}" for n in folder.names(staging.KEPT)]
+    old = [f"{rooms.KEPT}/{n}" for n in folder.names(rooms.KEPT)]
     own = {_list(key), *(p.file for p in parts.values())}
-    generation = f"{staging.KEPT}/{key.split('.')[0]}."
+    generation = f"{rooms.KEPT}/{key.split('.')[0]}."
     for part in parts.values():
         folder.put(part.file, staged / Path(part.file).name)
     folder.put(_list(key), text)
@@ -175,7 +175,7 @@ def _put(folder: Folder, staged: Path, parts: Mapping[str, Part], key: str, text
 
 def _forget(job_folder: Path, generation: str) -> None:
     """Removes what was kept of a generation: under other settings, or damaged."""
-    for path in (job_folder / staging.KEPT).glob(f"{generation}.*"):
+    for path in (job_folder / rooms.KEPT).glob(f"{generation}.*"):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 
@@ -191,8 +191,8 @@ def _written(staged: Path, key: str, table: Table, rows: pa.Table) -> Part:
 
 
 def _file(key: str, table: str) -> str:
-    return f"{staging.KEPT}/{key}-{table}.parquet"
+    return f"{rooms.KEPT}/{key}-{table}.parquet"
 
 
 def _list(key: str) -> str:
-    return f"{staging.KEPT}/{key}.json"
+    return f"{rooms.KEPT}/{key}.json"

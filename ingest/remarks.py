@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from .. import __version__
-from . import staging
+from . import counting, staging
 from .manifest import REMARKS, Manifest, Remark
 from .schema import Problem, problem_rows
 from .stage import source_id
@@ -26,7 +26,7 @@ def remember(folder: Place, odd: Iterable[tuple[str, Problem]]) -> bool:
     odd = list(odd)
     if not odd:
         return False  # reading all manifests takes time in a job of a thousand ranks
-    present, _ = staging.readable_manifests(folder)
+    present, _ = counting.readable_manifests(folder)
     known = {r for m in present for r in m.remarks}
     sources = {m.name for m in present if m.format != REMARKS}
     new = sorted(

@@ -45,7 +45,7 @@ class Scratch:
     def path(self) -> Path:
         """Where it is."""
         if self._path is None:
-            from .staging import SCRATCH, owner
+            from .owners import SCRATCH, owner
 
             self._path = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{owner()}."))
             weakref.finalize(self, shutil.rmtree, self._path, ignore_errors=True)

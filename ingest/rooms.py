@@ -9,9 +9,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .errors import WarehouseError
+
+if TYPE_CHECKING:
+    from .store import Place
+
+MANIFESTS = "_manifests"
+INCOMING = "_incoming"
+KEPT = "_kept"
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def check(job_folder: Path) -> None:
@@ -44,3 +56,33 @@ def through_no_link(folder: Path, file: str) -> Path:
         if between.is_symlink():
             break
     raise OSError(errno.ELOOP, "a link, or not in the folder", str(path))
+
+
+def make(folder: Path) -> None:
+    """Makes a folder; again where another process removed an empty parent in between."""
+    for attempt in range(20):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            return
+        except FileNotFoundError:
+            if attempt == 19:
+                raise
+
+
+@contextlib.contextmanager
+def writing(place: Place) -> Iterator[None]:
+    """Turns OSErrors inside into a WarehouseError that says what to do about `place`."""
+    try:
+        yield
+    except OSError as e:
+        if e.errno in _FULL:
+            raise WarehouseError(
+                f"{place}: the disk (or quota) is full; what was unfinished has been removed, "
+                "what was finished stays: free space and run the same command again"
+            ) from e
+        if e.errno in _REFUSED:
+            raise WarehouseError(
+                f"{place}: cannot be written ({os.strerror(e.errno)}); "
+                "check its owner and mode, or name another with --warehouse"
+            ) from e
+        raise WarehouseError(f"{place}: writing failed: {e}") from e

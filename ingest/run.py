@@ -15,7 +15,18 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from . import detect, object_commits, one_job, settings, staging, store
+from . import (
+    clashes,
+    counting,
+    detect,
+    locks,
+    object_commits,
+    one_job,
+    rooms,
+    settings,
+    staging,
+    store,
+)
 from .bundles import bundled
 from .derive import derive
 from .errors import (
@@ -169,7 +180,7 @@ def ingest(
 
     candidates, reports = _detected(found, given, format, problems)
     new = warehouse.check_writable()
-    present, bad = staging.readable_manifests(folder)
+    present, bad = counting.readable_manifests(folder)
     problems += [(job, Problem("bad_manifest", str(e))) for e in bad]
     todo: list[_Candidate] = []
     for candidate, standing in zip(
@@ -202,7 +213,7 @@ def ingest(
         ],
     )
     if step_annotation is not None:
-        with staging.writing(warehouse.root), staging.locked(folder):
+        with rooms.writing(warehouse.root), locks.locked(folder):
             said = settings.replaced(settings.read(folder), step_annotation=step_annotation)
             settings.write(folder, said)
     manifests, _ = warehouse.manifests(job) if derive_now else ([], [])
@@ -226,7 +237,7 @@ def _doubts(warehouse: Warehouse, job: str, manifests: list[Manifest]) -> list[P
     found = []
     folder = store.folder(warehouse.job_folder(job))
     for part in parts:
-        with staging.writing(warehouse.root):
+        with rooms.writing(warehouse.root):
             rows = pq.read_table(
                 reading.source(folder.address(part.file)), columns=["code", "message", "count"],
                 filters=[("code", "in", one_job.CODES)],
@@ -355,7 +366,7 @@ def _without_clashes(
         if c.rank is None or detect.clash_group(c.format) != "timeline":
             continue
         alike = [m for m in present if m.format == c.format]
-        staging.check_clash(folder, c.source.name, c.format, [c.rank], alike)
+        clashes.check_clash(folder, c.source.name, c.format, [c.rank], alike)
         other = best.setdefault((c.format, c.rank), c)
         if other is c or (
             other.source.size_bytes == c.source.size_bytes
@@ -364,7 +375,7 @@ def _without_clashes(
             continue
         if c.source.size_bytes > other.source.size_bytes:
             best[(c.format, c.rank)], c, other = c, other, c
-        error = staging.clash(folder, c.rank or 0, c.source.name, other.source.name)
+        error = clashes.clash(folder, c.rank or 0, c.source.name, other.source.name)
         refused[c.place] = _failure(c.source, c.format, error)
     return [c for c in todo if c.place not in refused], refused
 
@@ -499,7 +510,7 @@ def _commit(
             standing = known.get(source_manifest_name(manifest.id)) or manifest
             report.status, report.rows, report.ranks = "already", {}, standing.ranks
             report.problems = _same_content(standing, sorted(set(manifest.ranks)))
-    except staging.RankClash as e:
+    except clashes.RankClash as e:
         report = _failure(source, manifest.format, e)
     finally:
         shutil.rmtree(staged, ignore_errors=True)
@@ -537,8 +548,8 @@ def _failure(
     source: Source, format: str | None, error: Exception, code: str | None = None
 ) -> SourceReport:
     """The report of a source that gave nothing."""
-    status = "refused" if isinstance(error, staging.RankClash) else "failed"
-    if isinstance(error, staging.RankClash):
+    status = "refused" if isinstance(error, clashes.RankClash) else "failed"
+    if isinstance(error, clashes.RankClash):
         code = "rank_clash"
     elif isinstance(error, RankUnknown):
         code = "rank_unknown"

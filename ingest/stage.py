@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .. import __version__
-from . import detect, moments, remote_sources, staging
+from . import detect, moments, remote_sources, rooms
 from .errors import UnusableInput
 from .manifest import Manifest, Part, source_part
 from .schema import TABLES, Problem, problem_rows
@@ -59,7 +59,7 @@ def stage_source(
     where the source gives nothing or changes meanwhile, WarehouseError where the disk refuses.
     """
     place = Path(folder)
-    with staging.writing(place):
+    with rooms.writing(place):
         place.mkdir()
         fetched = remote_sources.here(source, place / "source")
     with fetched as source:
@@ -139,7 +139,7 @@ def _write_parts(source, parser, rank, threads, place, progress):
             batch, odd = moments.sound(table, batch)
             if odd is not None:
                 damaged[table, odd.rank] = _added(damaged.get((table, odd.rank)), odd)
-            with staging.writing(place):
+            with rooms.writing(place):
                 writer.write(table, batch)
             if table == "ranks":
                 ranks.update(r for r in batch["rank"].to_pylist() if r is not None)
@@ -152,7 +152,7 @@ def _write_parts(source, parser, rank, threads, place, progress):
                 progress(done)
         if damaged:
             problems += damaged.values()
-            with staging.writing(place):
+            with rooms.writing(place):
                 rows = problem_rows([(source.name, p) for p in damaged.values()])
                 writer.write("problems", rows)
     except OSError as e:
@@ -168,7 +168,7 @@ def _write_parts(source, parser, rank, threads, place, progress):
     except BaseException:
         writer.abort()
         raise
-    with staging.writing(place):
+    with rooms.writing(place):
         written = writer.close()
     return ranks, world_sizes, problems, written
 

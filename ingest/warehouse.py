@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import settings, staging, store
+from . import counting, rooms, settings, store, tidying
 from .errors import NoSources, StoreBusy, UsageError, WarehouseError
 from .keeping import tombstone
 from .manifest import BadManifest, Generation, Manifest
@@ -147,10 +147,10 @@ class Warehouse:
             job = name.removeprefix("job=")
             if name == job or not _JOB_ID.fullmatch(job):
                 continue
-            manifests = self.path / name / staging.MANIFESTS
+            manifests = self.path / name / rooms.MANIFESTS
             try:
                 there = [n for n in os.listdir(manifests) if n.endswith(".json")]
-                if there and tombstone.alive(self.folder(job), staging.MANIFESTS, there):
+                if there and tombstone.alive(self.folder(job), rooms.MANIFESTS, there):
                     found.append(job)
             except OSError:
                 continue
@@ -175,8 +175,8 @@ class Warehouse:
         folder = self.folder(job)
         if folder.entry(tombstone.FILE) is None:
             return True
-        names = [n for n in folder.names(staging.MANIFESTS) if n.endswith(".json")]
-        return bool(tombstone.alive(folder, staging.MANIFESTS, names))
+        names = [n for n in folder.names(rooms.MANIFESTS) if n.endswith(".json")]
+        return bool(tombstone.alive(folder, rooms.MANIFESTS, names))
 
     def folders(self) -> list[str]:
         """Ids of all jobs that have a folder, those too that were pruned."""
@@ -188,7 +188,7 @@ class Warehouse:
 
     def manifests(self, job: str) -> tuple[list[Manifest], list[BadManifest]]:
         """The job's sources whose files stand, by id, and what is wrong with the others."""
-        return staging.readable_manifests(self.job_folder(job))
+        return counting.readable_manifests(self.job_folder(job))
 
     def snapshot(self, job: str) -> Snapshot:
         """The job as it stands now.
@@ -239,13 +239,13 @@ class Warehouse:
         from .object_jobs import look
 
         seen = look(folder)
-        manifests, bad = staging.readable_in(folder, seen)
-        made = staging.standing_generation(folder, manifests, seen) if manifests else None
+        manifests, bad = counting.readable_in(folder, seen)
+        made = counting.standing_generation(folder, manifests, seen) if manifests else None
         return manifests, bad, made
 
     def generation(self, job: str, manifests: list[Manifest]) -> Generation | None:
         """The standing generation of derived tables over exactly these sources, if any."""
-        return staging.standing_generation(self.job_folder(job), manifests)
+        return counting.standing_generation(self.job_folder(job), manifests)
 
     def _derive(self, job: str) -> Snapshot | None:
         """Derives in the job; where that cannot be written, gives a snapshot derived apart."""
@@ -279,7 +279,7 @@ class Warehouse:
 
         What a pack took the place of goes `grace_s` (a day) after that.
         """
-        return staging.remove_orphans(self.job_folder(job), grace_s)
+        return tidying.remove_orphans(self.job_folder(job), grace_s)
 
 
 def assemble(

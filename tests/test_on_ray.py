@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from retime import cli
-from retime.ingest import detect, on_ray, staging, store
+from retime.ingest import detect, on_ray, owners, rooms, store
 from retime.ingest.on_ray import connection, tasks
 from retime.ingest.on_ray.quiet import quiet
 from retime.ingest.run import IngestReport, ingest
@@ -278,7 +278,7 @@ def test_jobs_are_analysed_as_here_and_one_that_fails_keeps_no_other_from_its_tu
             assert cli.run([*command, *more]) == 0
         printed.append(capfd.readouterr().out)
         kept.append(contents(warehouse))
-        assert not list(warehouse.glob(f"job=*/{staging.INCOMING}/*.*.*")), name
+        assert not list(warehouse.glob(f"job=*/{rooms.INCOMING}/*.*.*")), name
     rows = json.loads(printed[0])
     assert [(r["job"], r["status"], r["replay_scores"]) for r in rows] == [
         ("j", "computed", 8),
@@ -391,7 +391,7 @@ def test_what_a_killed_worker_had_uploaded_goes_with_the_orphans(
     assert there() - named
     assert len(there() - named) < 3 + 16  # of one try of one source
     assert not [name for name in warehouse.remove_orphans("j") if name.endswith(".parquet")]
-    monkeypatch.setattr(staging, "ABANDONED_S", -1.0)  # as if a day had passed
+    monkeypatch.setattr(owners, "ABANDONED_S", -1.0)  # as if a day had passed
     warehouse.remove_orphans("j")
     assert there() == named
     assert not [name for name in folder.sizes() if name.startswith("_claims/")]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from ... import __version__
-from .. import staging
+from .. import counting, rooms, staging
 from ..errors import WarehouseError
 from ..manifest import (
     PACK_LAYOUT,
@@ -55,10 +55,10 @@ class Plan(NamedTuple):
 
 def plan(job: Folder, small_bytes: int = SMALL_BYTES) -> Plan:
     """What there is to put together in a job; no units where nothing is gained."""
-    counted = {m.id: m for m in staging.readable_manifests(job)[0]}
+    counted = {m.id: m for m in counting.readable_manifests(job)[0]}
     units = [
         m
-        for m in staging.standing(job).units
+        for m in counting.standing(job).units
         if not m.pruned
         and sum(p.bytes for p in m.parts) < small_bytes
         and counted.keys() >= set(m.ids)
@@ -94,7 +94,7 @@ def pack(
     said = "\n".join([PACKED, token, *sorted(s.id for s in sources)])
     id = hashlib.sha256(said.encode()).hexdigest()
     now, stone = time.time_ns(), tombstone.read(job)
-    with staging.staging(job) as staged, staging.writing(job.parent):
+    with staging.staging(job) as staged, rooms.writing(job.parent):
         place = staged / "pack"
         place.mkdir()
         files, rows = _written(job, place, sources, without, instead or {})
@@ -130,7 +130,7 @@ def pack(
         name = manifest_name(manifest)
         if tombstone.read(job) != stone or _brings_back(job, manifest):
             # Pruned meanwhile: its rows must not come back with the pack.
-            job.remove([f"{staging.MANIFESTS}/{name}"])
+            job.remove([f"{rooms.MANIFESTS}/{name}"])
             return None
         return known[name]  # in an object store its files have other names
 
@@ -139,7 +139,7 @@ def _brings_back(job: Folder, pack: Manifest) -> bool:
     """Whether a pack that came meanwhile was pruned of a table that this one has of its sources."""
     return any(
         set(m.ids).intersection(pack.ids) and not m.pruned.keys() <= pack.pruned.keys()
-        for m in staging.readable_packs(job)
+        for m in counting.readable_packs(job)
     )
 
 

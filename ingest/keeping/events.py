@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from .. import staging
+from .. import counting
 from ..errors import WarehouseError
 from ..manifest import Manifest, part_of_source
 from ..schema import COLLECTIVES, STEPS
@@ -32,7 +32,7 @@ TRIES = 5
 
 def stored_bytes(job: Folder) -> int:
     """The bytes that a prune of a job's events would remove."""
-    units = staging.standing(job).units
+    units = counting.standing(job).units
     return sum(p.bytes for m in units for p in m.tables.get(TABLE, []))
 
 
@@ -45,7 +45,7 @@ def prune(warehouse: Warehouse, job: str) -> Manifest | None:
     for _ in range(TRIES):
         packed = _packed(warehouse, job)
         folder = warehouse.folder(job)
-        if packed is None or packed.id in {m.id for m in staging.standing(folder).units}:
+        if packed is None or packed.id in {m.id for m in counting.standing(folder).units}:
             return packed
     raise WarehouseError(f"{folder}: is put together at the same time; try again")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from .. import labels, staging
+from .. import labels, rooms
 from ..manifest import BadManifest, Generation, is_pack
 from . import manifests, tombstone
 from .summary import Summary
@@ -50,7 +50,7 @@ def jobs(warehouse: Warehouse, chosen: Iterable[str] | None = None) -> list[List
 def _listed(warehouse: Warehouse, job: str) -> Listed | None:
     """The job; None for one without sources: pruned, or its first is still on its way."""
     folder = warehouse.folder(job)
-    names = tombstone.alive(folder, staging.MANIFESTS, manifests.names(folder))
+    names = tombstone.alive(folder, rooms.MANIFESTS, manifests.names(folder))
     present = {n.removesuffix(".json") for n in names if not n.startswith(manifests.DERIVED)}
     pruned: set[str] = set()
     packed: set[str] = set()

@@ -12,7 +12,7 @@ from ..manifest import (
     parse_generation,
     parse_manifest,
 )
-from ..staging import MANIFESTS
+from ..rooms import MANIFESTS
 from ..store import TooLarge
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .. import labels, settings, staging
+from .. import clock, labels, locks, owners, rooms, settings
 from ..manifest import MAX_MANIFEST_BYTES, BadManifest
 from ..store import TooLarge
 from ..store.claims import FOLDER as CLAIMS
@@ -22,7 +22,7 @@ def prune(job: Folder, author: str = "") -> None:
 
     What was killed in between is finished by the next call, or by `finish`. Raises OSError.
     """
-    with job.locked(staging.COMMIT_LOCK):
+    with job.locked(locks.COMMIT_LOCK):
         digests = {name: _digest(job, name) for name in _manifests(job)}
         parts = [f for n in digests for f in _parts(job, n)] if job.local is None else []
         tombstone.write(job, {n: d for n, d in digests.items() if d}, author, parts)
@@ -47,12 +47,12 @@ def finish(job: Folder, grace_s: float) -> list[str]:
     stone = tombstone.read(job)
     if not stone.manifests and not stone.at_ns:
         return []
-    with job.locked(staging.COMMIT_LOCK):
+    with job.locked(locks.COMMIT_LOCK):
         removed = _remove_manifests(job, stone)
         found = job.entries()
         stood = found[tombstone.FILE].modified_ns if tombstone.FILE in found else 0
         # By the clock of where it lies, as the files are: that of a node may be off.
-        now = staging.clock_ns(job)
+        now = clock.clock_ns(job)
         if now - stood < grace_s * 1e9:
             return removed
         rest = {f for f in stone.parts if f in found and f.endswith(".parquet")}
@@ -64,8 +64,8 @@ def finish(job: Folder, grace_s: float) -> list[str]:
                 for f, entry in found.items()
                 if entry.modified_ns <= stood
                 and f != tombstone.FILE
-                and not f.startswith(f"{staging.INCOMING}/")
-                and (f not in unsure or now - entry.modified_ns > staging.ABANDONED_S * 1e9)
+                and not f.startswith(f"{rooms.INCOMING}/")
+                and (f not in unsure or now - entry.modified_ns > owners.ABANDONED_S * 1e9)
             }
         job.remove(sorted(rest))
         removed += sorted(rest)
@@ -73,7 +73,7 @@ def finish(job: Folder, grace_s: float) -> list[str]:
         job.remove([tombstone.FILE])
     if job.local is not None:
         _remove_empty(job.local)
-        staging.remove_if_unused(job.local)
+        locks.remove_if_unused(job.local)
     return removed
 
 
@@ -87,19 +87,17 @@ def busy(job: Folder) -> bool:
     """Whether somebody may be writing into the job, as far as can be told (never in a store)."""
     if job.local is None:
         return False
-    incoming = job.local / staging.INCOMING
-    tokens = [incoming / name for name in job.names(staging.INCOMING)]
+    incoming = job.local / rooms.INCOMING
+    tokens = [incoming / name for name in job.names(rooms.INCOMING)]
     local = job.local
-    return any(
-        t.is_dir() and staging.alive(t.name, t, lambda: staging.now_ns(local)) for t in tokens
-    )
+    return any(t.is_dir() and owners.alive(t.name, t, lambda: clock.now_ns(local)) for t in tokens)
 
 
 def _others(job: Folder, found: Iterable[str], stone: tombstone.Tombstone) -> set[str]:
     """Files in a store that may be those of who writes at this moment: it has no locks to tell."""
     if job.local is not None:
         return set()
-    parts = {f for f in found if f.endswith(".parquet") and not f.startswith(f"{staging.KEPT}/")}
+    parts = {f for f in found if f.endswith(".parquet") and not f.startswith(f"{rooms.KEPT}/")}
     return (parts - set(stone.parts)) | {f for f in found if f.startswith(f"{CLAIMS}/")}
 
 
@@ -114,13 +112,13 @@ def _parts(job: Folder, name: str) -> list[str]:
 
 
 def _manifests(job: Folder) -> list[str]:
-    return [n for n in job.names(staging.MANIFESTS) if n.endswith(".json")]
+    return [n for n in job.names(rooms.MANIFESTS) if n.endswith(".json")]
 
 
 def _digest(job: Folder, name: str) -> str:
     """What a tombstone knows a manifest by; "" where it is gone."""
     try:
-        return tombstone.digest(job.read(f"{staging.MANIFESTS}/{name}", MAX_MANIFEST_BYTES))
+        return tombstone.digest(job.read(f"{rooms.MANIFESTS}/{name}", MAX_MANIFEST_BYTES))
     except FileNotFoundError:
         return ""
     except TooLarge:
@@ -130,13 +128,13 @@ def _digest(job: Folder, name: str) -> str:
 def _remove_manifests(job: Folder, stone: tombstone.Tombstone) -> list[str]:
     """Removes the manifests of a tombstone that are still there as they were."""
     there = sorted(set(stone.manifests).intersection(_manifests(job)))
-    gone = [f"{staging.MANIFESTS}/{n}" for n in there if _digest(job, n) == stone.manifests[n]]
+    gone = [f"{rooms.MANIFESTS}/{n}" for n in there if _digest(job, n) == stone.manifests[n]]
     job.remove(gone)
     return gone
 
 
 def _remove_empty(place: os.PathLike[str]) -> None:
     for here, _, _ in os.walk(place, topdown=False):
-        if os.path.basename(here) != staging.INCOMING:
+        if os.path.basename(here) != rooms.INCOMING:
             with contextlib.suppress(OSError):
                 os.rmdir(here)

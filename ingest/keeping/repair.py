@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .. import labels, settings, staging, store
+from .. import labels, locks, owners, rooms, settings, store, tidying
 from . import files, tombstone
 from .findings import Finding
 from .verify import QUARANTINE
@@ -34,9 +34,9 @@ def repair(job: Folder, found: Iterable[Finding]) -> list[Finding]:
     """
     done: dict[str, str] = {}
     out = []
-    with staging.writing(job.parent):
-        staging.remove_orphans(job.local or job)
-        with job.locked(staging.COMMIT_LOCK) as held:
+    with rooms.writing(job.parent):
+        tidying.remove_orphans(job.local or job)
+        with job.locked(locks.COMMIT_LOCK) as held:
             for one in found:
                 key = f"{one.code} {one.file}"
                 if key not in done:
@@ -57,7 +57,7 @@ def _done(job: Folder, one: Finding, held: bool) -> str:
     ):
         stem = files.stem(one.file.removesuffix(".json"))
         # The manifest first: without it nothing else counts.
-        job.remove([f"{staging.MANIFESTS}/{stem}.json"])
+        job.remove([f"{rooms.MANIFESTS}/{stem}.json"])
         job.remove([f for f in job.sizes() if files.stem(f) == stem])
         return "removed; the first to read the job makes it anew"
     if one.code in _SETS_ASIDE:
@@ -74,14 +74,14 @@ def _done(job: Folder, one: Finding, held: bool) -> str:
 
 
 def _old(modified_ns: int) -> bool:
-    return time.time_ns() - modified_ns > staging.ABANDONED_S * 1e9
+    return time.time_ns() - modified_ns > owners.ABANDONED_S * 1e9
 
 
 def _set_source_aside(job: Folder, stem: str) -> str:
     """Sets aside a source's or a pack's manifest and files, the manifest first."""
-    names = [f"{staging.MANIFESTS}/{stem}.json"]
+    names = [f"{rooms.MANIFESTS}/{stem}.json"]
     names += [f for f in sorted(job.sizes()) if f.endswith(".parquet") and files.stem(f) == stem]
-    names = [n for n in names if not n.startswith((f"{QUARANTINE}/", f"{staging.INCOMING}/"))]
+    names = [n for n in names if not n.startswith((f"{QUARANTINE}/", f"{rooms.INCOMING}/"))]
     return _set_aside(job, stem, names)
 
 

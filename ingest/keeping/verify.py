@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from .. import labels, settings, staging
+from .. import counting, labels, owners, rooms, settings
 from ..manifest import (
     PACKED,
     BadManifest,
@@ -32,7 +32,7 @@ QUARANTINE = "_quarantine"
 """Where a repair sets aside what lies; hive readers skip what begins with an underscore."""
 
 _KNOWN = (
-    staging.MANIFESTS, staging.INCOMING, staging.KEPT, QUARANTINE, labels.FOLDER, "_staged",
+    rooms.MANIFESTS, rooms.INCOMING, rooms.KEPT, QUARANTINE, labels.FOLDER, "_staged",
     settings.FILE, tombstone.FILE, "_shown.json", "_sources", "_claims",
 )  # fmt: skip
 
@@ -71,7 +71,7 @@ def verify(
     cannot be listed.
     """
     folder = warehouse.folder(job)
-    with staging.writing(folder.parent):
+    with rooms.writing(folder.parent):
         one = Job(job, folder, folder.sizes(), str(warehouse.root))
     found = list(dict.fromkeys(_all(warehouse, one, deep, looked)))
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), f.code, f.file))
@@ -84,10 +84,10 @@ def _all(
     yield from _said(job, stone)
     read, named, odd = _manifests(job, stone)
     yield from odd
-    standing = staging.standing(job.folder)
+    standing = counting.standing(job.folder)
     units = {manifest_name(m): m for m in standing.units}
     claims = [_Claim(t, p, m) for m in units.values() for t, p in _parts(m)]
-    counted, left_out = staging.readable_manifests(job.folder)
+    counted, left_out = counting.readable_manifests(job.folder)
     yield from _left_out(job, left_out, units)
     made = warehouse.generation(job.id, counted) if counted else None
     if counted and made is None:
@@ -177,7 +177,7 @@ def _manifests(
     named: set[str] = set()
     odd: list[Finding] = []
     for file in sorted(job.sizes):
-        if not file.startswith(f"{staging.MANIFESTS}/") or not file.endswith(".json"):
+        if not file.startswith(f"{rooms.MANIFESTS}/") or not file.endswith(".json"):
             continue
         name = file.rpartition("/")[2]
         derived = name.startswith(manifests.DERIVED)
@@ -218,13 +218,13 @@ def _left_out(
         m = units.get(e.file)
         if m is not None:
             yield job.finding(
-                LOST, "rank_twice", f"{staging.MANIFESTS}/{e.file}", str(e),
+                LOST, "rank_twice", f"{rooms.MANIFESTS}/{e.file}", str(e),
                 f"{job.repair}, then "
                 + command("ingest", m.name, "--job", f"{job.id}-2", "--warehouse", job.url),
             )  # fmt: skip
         elif is_pack(e.file) and "shares sources" in str(e):
             yield job.finding(
-                LOST, "packs_contradict", f"{staging.MANIFESTS}/{e.file}", str(e), job.repair
+                LOST, "packs_contradict", f"{rooms.MANIFESTS}/{e.file}", str(e), job.repair
             )
 
 
@@ -235,7 +235,7 @@ def _orphans(job: Job, named: set[str]) -> Iterator[Finding]:
         if pruned and file in entries and entries[file].modified_ns <= pruned.modified_ns:
             continue  # for those who read the job when it was pruned
         top = file.partition("/")[0]
-        if top in (staging.INCOMING, staging.KEPT, QUARANTINE) or not file.endswith(".parquet"):
+        if top in (rooms.INCOMING, rooms.KEPT, QUARANTINE) or not file.endswith(".parquet"):
             continue
         if file not in named:
             what = f"{size:,} bytes that no manifest names: nothing of retime reads them"
@@ -247,14 +247,14 @@ def _unfinished(job: Job) -> Iterator[Finding]:
     sizes: dict[str, int] = {}
     for file, size in job.sizes.items():
         top, _, rest = file.partition("/")
-        if top == staging.INCOMING and "/" in rest:
+        if top == rooms.INCOMING and "/" in rest:
             token = rest.partition("/")[0]
             sizes[token] = sizes.get(token, 0) + size
     if job.folder.local is None:
         return
     for token, size in sorted(sizes.items()):
-        place = f"{staging.INCOMING}/{token}"
-        if staging.alive(token, job.folder.local / place):
+        place = f"{rooms.INCOMING}/{token}"
+        if owners.alive(token, job.folder.local / place):
             yield job.finding(INFO, "being_written", place, f"{size:,} bytes so far")
         else:
             what = f"{size:,} bytes of unfinished work that its process left"
@@ -266,7 +266,7 @@ def _kept(job: Job) -> Iterator[Finding]:
     from .. import kept
 
     named: set[str] = set()
-    mine = {f: n for f, n in job.sizes.items() if f.startswith(f"{staging.KEPT}/")}
+    mine = {f: n for f, n in job.sizes.items() if f.startswith(f"{rooms.KEPT}/")}
     for file in sorted(f for f in mine if f.endswith(".json")):
         listed = kept.find(job.folder, file.rpartition("/")[2].removesuffix(".json"))
         parts = [] if listed is None else list(listed.tables.values())

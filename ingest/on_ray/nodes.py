@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import store
 from ..errors import RetimeError, UsageError, line_of
-from ..staging import writing
+from ..rooms import writing
 from ..store import Folder, reading
 from ..store.addresses import shown, without_secrets
 from ..store.claims import FOLDER as CLAIMS

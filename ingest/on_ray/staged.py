@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import object_commits, staging, store
+from .. import object_commits, rooms, staging, store
 from ..errors import StoreBusy, StoreRefused, WarehouseError
 from ..source import Source
 from ..stage import Staged, stage_source
@@ -62,7 +62,7 @@ def stage_afresh(
     A try that was given up may still be writing: its node may only have been out of reach.
     """
     place, name = Path(folder), secrets.token_hex(8)
-    with staging.writing(place):
+    with rooms.writing(place):
         place.mkdir(exist_ok=True)
     done = stage_source(
         source, format, parser, rank, threads, process_bytes, str(place / name), progress

@@ -13,7 +13,10 @@ from . import addresses
 from .folder import Entry, Folder, Place, TooLarge
 from .local import LocalFolder
 
-__all__ = ["Entry", "Folder", "LocalFolder", "Place", "TooLarge", "folder", "is_address", "scratch"]
+__all__ = [
+    "Entry", "Folder", "LocalFolder", "Place", "TooLarge", "folder", "in_objects", "is_address",
+    "on_disk", "scratch",
+]  # fmt: skip
 
 is_address = addresses.is_address
 
@@ -35,6 +38,19 @@ def folder(place: Place) -> Folder:
 
         return ObjectFolder(addresses.folder_address(text))
     return LocalFolder(Path(os.path.abspath(os.path.expanduser(text))))
+
+
+def in_objects(place: Place) -> Folder | None:
+    """The folder, where it lies in an object store; None where it is on a disk."""
+    found = None if isinstance(place, Path) else folder(place)
+    return found if found is not None and found.local is None else None
+
+
+def on_disk(place: Place) -> Path:
+    """The path of a folder that lies on a disk."""
+    found = place if isinstance(place, Path) else folder(place).local
+    assert found is not None
+    return found
 
 
 @contextlib.contextmanager

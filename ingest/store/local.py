@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from .. import regular, rooms
+from .. import owners, regular, rooms
 from .folder import Entry, Folder, TooLarge
 
 
@@ -81,9 +81,7 @@ class LocalFolder(Folder):
     def put(self, file: str, data: bytes | Path, *, new: bool = False) -> None:
         goal = rooms.through_no_link(self.path, file)
         goal.parent.mkdir(parents=True, exist_ok=True)
-        from .. import staging  # which takes away what its process left, and imports this
-
-        whose = f".{goal.name}.{staging.owner()}."
+        whose = f".{goal.name}.{owners.owner()}."
         handle, part = tempfile.mkstemp(dir=goal.parent, prefix=whose)
         try:
             with os.fdopen(handle, "wb") as out:
@@ -126,9 +124,9 @@ class LocalFolder(Folder):
 
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[bool]:
-        from .. import staging  # which locks folders of jobs, and imports this
+        from .. import locks  # which locks folders of jobs, and imports this
 
-        with staging.locked(self.path, name) as held:
+        with locks.locked(self.path, name) as held:
             yield held
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from ..clashes import RankClash
 from ..errors import (
     RetimeError,
     StoreBusy,
@@ -16,7 +17,6 @@ from ..errors import (
     WarehouseError,
 )
 from ..run import IngestReport, ingest
-from ..staging import RankClash
 from .entry import Entry, look
 
 DELIVERED, AGAIN, FAILED = "delivered", "again", "failed"

@@ -7,7 +7,7 @@ import os
 import time
 
 import pytest
-from retime.ingest import staging
+from retime.ingest import owners, tidying
 from retime.ingest.store import folder
 from retime.ingest.warehouse import Warehouse
 from whole import left_behind, rows, whole
@@ -38,7 +38,7 @@ def test_what_is_out_of_use_goes_though_it_was_made_in_the_future(tmp_path, job,
     for path in paths[:3]:
         processes.run("ingest", warehouse.path, [path], "j", clock_s=YEAR_S)
     here = warehouse.job_folder("j")
-    old = time.time() - 2 * staging.SUPERSEDED_S
+    old = time.time() - 2 * tidying.SUPERSEDED_S
     for path in here.rglob("*derived-*"):
         os.utime(path, (old, old))  # two days later
     assert processes.run("ingest", warehouse.path, paths, "j").error == ""
@@ -58,7 +58,7 @@ def test_unfinished_work_of_another_node_stays_while_it_is_worked_on(
     for name in ("at-work", "left"):
         (incoming / f"{name}.{'0' * 12}.7.7.{'0' * 8}").mkdir()
     at_work, left = sorted(p for p in incoming.iterdir() if p.is_dir())
-    old = time.time() - 2 * staging.ABANDONED_S
+    old = time.time() - 2 * owners.ABANDONED_S
     os.utime(left, (old, old))
     assert processes.run("ingest", warehouse.path, paths, "j", clock_s=clock_s).error == ""
     assert at_work.exists()
@@ -109,7 +109,7 @@ def test_a_pruned_job_s_files_stay_a_day_and_no_year(
     others = {"older_than": "90d"}  # any prune finishes those before it
     assert processes.run("prune", warehouse.path, None, others, clock_s=finisher_s).error == ""
     assert rows(snapshot) == expected
-    then = time.time() - 2 * staging.SUPERSEDED_S
+    then = time.time() - 2 * tidying.SUPERSEDED_S
     for path in warehouse.job_folder("j").rglob("*"):
         os.utime(path, (then, then))
     assert processes.run("prune", warehouse.path, None, others, clock_s=finisher_s).error == ""

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 
 import pyarrow.parquet as pq
-from retime.ingest import staging, store
+from retime.ingest import owners, store, tidying
 from retime.ingest.errors import WarehouseError
 from retime.ingest.keeping.verify import verify
 from retime.ingest.manifest import parse_generation, parse_manifest
@@ -119,7 +119,7 @@ def left_behind(folder) -> list[str]:
     """
     if folder.local is None:
         with _a_day_later():
-            staging.remove_orphans(folder)
+            tidying.remove_orphans(folder)
     entries = folder.entries()
     pruned = entries.get("_pruned.json")
     if pruned:  # files of before stay a day, for those who read them
@@ -139,9 +139,9 @@ def left_behind(folder) -> list[str]:
 
 @contextlib.contextmanager
 def _a_day_later():
-    before = staging.ABANDONED_S
-    staging.ABANDONED_S = -1.0
+    before = owners.ABANDONED_S
+    owners.ABANDONED_S = -1.0
     try:
         yield
     finally:
-        staging.ABANDONED_S = before
+        owners.ABANDONED_S = before

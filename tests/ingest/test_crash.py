@@ -8,7 +8,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
-from retime.ingest import staging
+from retime.ingest import tidying
 from retime.ingest.manifest import read_generation
 from retime.ingest.run import ingest
 from retime.ingest.warehouse import Warehouse
@@ -51,9 +51,9 @@ def leave_only_the_newest(warehouse, monkeypatch):
     manifests = sorted((folder / "_manifests").glob("derived-*.json"))
     parts = {p.file for path in manifests for p in read_generation(path).parts}
     assert {str(p.relative_to(folder)) for p in folder.glob("*/derived-*.parquet")} == parts
-    assert len(manifests) <= staging.MOST_GENERATIONS
+    assert len(manifests) <= tidying.MOST_GENERATIONS
     with monkeypatch.context() as m:
-        m.setattr(staging, "SUPERSEDED_S", 0.0)
+        m.setattr(tidying, "SUPERSEDED_S", 0.0)
         removed = warehouse.remove_orphans("j")
     assert all("/derived-" in path for path in removed)
     assert len(list((folder / "_manifests").glob("derived-*.json"))) == 1

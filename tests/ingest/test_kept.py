@@ -10,7 +10,7 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from retime.ingest import kept, settings, staging
+from retime.ingest import kept, rooms, settings, tidying
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
 from retime.ingest.warehouse import Warehouse
@@ -195,7 +195,7 @@ def test_kept_rows_stay_with_their_generation_and_go_with_it(
     traces(tmp_path / "more" / "1.fake", 1)
     ingest(warehouse, tmp_path / "more", job="j")
     assert read(folder, key) == SCORES  # for those who read that state still
-    monkeypatch.setattr(staging, "SUPERSEDED_S", 0.0)
+    monkeypatch.setattr(tidying, "SUPERSEDED_S", 0.0)
     time.sleep(0.01)
     removed = warehouse.remove_orphans("j")
     assert f"_kept/{key}.json" in removed
@@ -209,7 +209,7 @@ def test_a_job_that_is_gone_or_cannot_be_written_keeps_nothing(tmp_path, folder,
     def refuse(*_):
         raise PermissionError(13, "read-only")
 
-    monkeypatch.setattr(staging, "_make", refuse)
+    monkeypatch.setattr(rooms, "make", refuse)
     assert not kept.keep(folder, key, tables())
     assert read(folder, key) is None
 

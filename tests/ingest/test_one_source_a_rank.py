@@ -3,7 +3,7 @@
 import polars as pl
 import pyarrow as pa
 import pytest
-from retime.ingest import staging
+from retime.ingest import clashes
 from retime.ingest.errors import UsageError
 from retime.ingest.joining.ranks import one_a_rank
 from retime.ingest.run import ingest
@@ -44,7 +44,7 @@ def test_of_two_sources_with_a_rank_that_stand_all_the_same_the_earlier_counts(
 ):
     warehouse = Warehouse(tmp_path / "w")
     with monkeypatch.context() as m:
-        m.setattr(staging, "check_clash", lambda *_: None)
+        m.setattr(clashes, "check_clash", lambda *_: None)
         for name, n in (("a", 3), ("b", 5)):
             ingest(warehouse, traces(tmp_path / f"{name}.fake", 7, rows=n), job="j")
     snapshot = warehouse.snapshot("j")

@@ -6,7 +6,7 @@ import shutil
 import time
 
 import pytest
-from retime.ingest import staging
+from retime.ingest import clock, owners, rooms, tidying
 from retime.ingest.errors import UsageError, WarehouseError
 from retime.ingest.run import ingest
 from retime.ingest.warehouse import Warehouse
@@ -168,7 +168,7 @@ def test_a_job_that_cannot_be_written_is_derived_apart(warehouse, rows, monkeypa
     def full(folder):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(staging, "_make", full)
+    monkeypatch.setattr(rooms, "make", full)
     snapshot = warehouse.snapshot("j")
     assert rows(snapshot) == whole
     assert tree(warehouse.path) == before
@@ -203,10 +203,10 @@ def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
     new = warehouse.snapshot("j").generation.id
     assert warehouse.remove_orphans("j") == []
     assert generations(warehouse) == {old, new}
-    later = time.time_ns() + int((staging.SUPERSEDED_S - 60) * 1e9)
-    monkeypatch.setattr(staging, "now_ns", lambda _: later)
+    later = time.time_ns() + int((tidying.SUPERSEDED_S - 60) * 1e9)
+    monkeypatch.setattr(clock, "now_ns", lambda _: later)
     assert warehouse.remove_orphans("j") == []
-    monkeypatch.setattr(staging, "now_ns", lambda _: later + 120 * 10**9)
+    monkeypatch.setattr(clock, "now_ns", lambda _: later + 120 * 10**9)
     assert len(warehouse.remove_orphans("j")) == 4  # the manifest; jobs, ranks, collectives
     assert generations(warehouse) == {new}
 
@@ -214,7 +214,7 @@ def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
 def test_an_ingest_removes_what_has_been_superseded_for_long(
     tmp_path, traces, warehouse, monkeypatch
 ):
-    monkeypatch.setattr(staging, "SUPERSEDED_S", 0.0)
+    monkeypatch.setattr(tidying, "SUPERSEDED_S", 0.0)
     ingest(warehouse, traces(tmp_path / "2.fake", 2), job="j")
     assert generations(warehouse) == {warehouse.snapshot("j").generation.id}
 
@@ -222,7 +222,7 @@ def test_an_ingest_removes_what_has_been_superseded_for_long(
 def test_many_ingests_leave_no_more_than_a_few_generations(
     tmp_path, traces, warehouse, monkeypatch
 ):
-    monkeypatch.setattr(staging, "STILL_READ_S", 0.0)
+    monkeypatch.setattr(tidying, "STILL_READ_S", 0.0)
     made = [warehouse.snapshot("j").generation.id]
     for rank in range(2, 14):
         ingest(warehouse, traces(tmp_path / f"{rank}.fake", rank), job="j")
@@ -241,7 +241,7 @@ def test_the_generation_of_what_is_there_stays_however_old_it_is(
     path.unlink()
     less = warehouse.snapshot("j").generation.id
     path.write_bytes(told)
-    monkeypatch.setattr(staging, "SUPERSEDED_S", 0.0)
+    monkeypatch.setattr(tidying, "SUPERSEDED_S", 0.0)
     warehouse.remove_orphans("j")
     assert generations(warehouse) == {first.generation.id, less}
     assert rows(warehouse.snapshot("j")) == whole
@@ -249,7 +249,7 @@ def test_the_generation_of_what_is_there_stays_however_old_it_is(
 
 def test_unfinished_work_goes_when_its_process_is_gone(warehouse, rows):
     whole = rows(warehouse.snapshot("j"))
-    host, space, pid, born = staging.owner().split(".")
+    host, space, pid, born = owners.owner().split(".")
     for name, age_s, stays in [
         (f"{host}.{space}.{pid}.{born}.x", 0, True),  # this very process
         (f"{host}.{space}.{pid}.{born}.x", 10**6, True),

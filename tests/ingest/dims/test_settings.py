@@ -8,7 +8,7 @@ import os
 import pytest
 import retime
 from retime.cli import run
-from retime.ingest import settings, staging
+from retime.ingest import clock, rooms, settings, tidying
 from retime.ingest.errors import UsageError
 from retime.ingest.warehouse import Warehouse
 
@@ -102,15 +102,15 @@ def test_generations_of_other_settings_do_not_pile_up(job, monkeypatch):
         for _ in range(more):
             job.set_dims({f"{next(n)}": "dp"})
             job.warehouse.store.snapshot("j")
-        return len(list((folder / staging.MANIFESTS).glob("derived-*.json")))
+        return len(list((folder / rooms.MANIFESTS).glob("derived-*.json")))
 
-    there = standing(staging.GENERATIONS_KEPT + 3)
-    assert there >= staging.GENERATIONS_KEPT + 3
-    now = staging.now_ns
+    there = standing(tidying.GENERATIONS_KEPT + 3)
+    assert there >= tidying.GENERATIONS_KEPT + 3
+    now = clock.now_ns
     with monkeypatch.context() as m:
-        m.setattr(staging, "now_ns", lambda folder: now(folder) + int(3601e9))
-        assert standing(1) == staging.GENERATIONS_KEPT
-    monkeypatch.setattr(staging, "MOST_GENERATIONS", 10)
+        m.setattr(clock, "now_ns", lambda folder: now(folder) + int(3601e9))
+        assert standing(1) == tidying.GENERATIONS_KEPT
+    monkeypatch.setattr(tidying, "MOST_GENERATIONS", 10)
     assert standing(5) == 10
 
 

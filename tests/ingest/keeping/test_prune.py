@@ -4,7 +4,7 @@ import json
 import threading
 
 import pytest
-from retime.ingest import labels, staging
+from retime.ingest import counting, labels, staging
 from retime.ingest.errors import WarehouseError
 from retime.ingest.keeping import compact, prune, tombstone
 from retime.ingest.run import ingest
@@ -93,7 +93,7 @@ def test_killed_before_a_manifest_went_its_source_may_come_again(
 
 def test_a_reader_in_the_middle_of_it_sees_no_half_job(warehouse, monkeypatch):
     """The prune happens while a reader is between two manifests."""
-    read = staging.read_manifest
+    read = counting.read_manifest
     seen = []
 
     def slowly(path):
@@ -104,7 +104,7 @@ def test_a_reader_in_the_middle_of_it_sees_no_half_job(warehouse, monkeypatch):
         return found
 
     with monkeypatch.context() as m:
-        m.setattr(staging, "read_manifest", slowly)
+        m.setattr(counting, "read_manifest", slowly)
         with pytest.raises(WarehouseError, match="no job j"):
             warehouse.snapshot("j")
     assert len(seen) >= 2

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from retime.ingest import labels, staging
+from retime.ingest import labels, owners
 from retime.ingest.keeping import compact, prune
 from retime.ingest.keeping.repair import repair
 from retime.ingest.keeping.verify import verify
@@ -132,7 +132,7 @@ def test_orphans_and_unfinished_work_are_removed(warehouse, held):
     (folder / "events" / ("f" * 16 + "-000.parquet")).write_bytes(data)
     extra = events_of(warehouse, 1).name.replace("-000", "-001")
     (folder / "events" / extra).write_bytes(data)
-    dead = folder / "_incoming" / f"{staging.owner().rsplit('.', 2)[0]}.999999999.1.dead"
+    dead = folder / "_incoming" / f"{owners.owner().rsplit('.', 2)[0]}.999999999.1.dead"
     dead.mkdir(parents=True)
     (dead / "x").write_bytes(b"12345")
     assert sorted(c for _, c in codes(warehouse)) == ["orphan", "orphan", "unfinished"]

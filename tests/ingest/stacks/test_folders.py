@@ -6,8 +6,8 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from retime.ingest.clashes import RankClash
 from retime.ingest.run import ingest
-from retime.ingest.staging import RankClash
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 import s3_server
 from retime.ingest import object_commits, store
+from retime.ingest.clashes import RankClash
 from retime.ingest.errors import NoSources, StoreBusy, WarehouseError
 from retime.ingest.run import ingest
-from retime.ingest.staging import RankClash
 from retime.ingest.store import claims, reading
 from retime.ingest.warehouse import Warehouse
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from retime.analysis.doors import Warehouse as Door
-from retime.ingest import labels, staging
+from retime.ingest import clock, labels
 from retime.ingest.errors import StoreBusy, WarehouseError
 from retime.ingest.keeping import compact, prune, tombstone
 from retime.ingest.keeping.repair import repair
@@ -91,8 +91,8 @@ def test_files_of_a_pruned_job_go_when_the_grace_is_over(warehouse, monkeypatch)
     left = set(folder.sizes())
     assert prune.finish(folder, 3600.0) == []
     assert set(folder.sizes()) == left
-    now = staging.clock_ns
-    monkeypatch.setattr(staging, "clock_ns", lambda place: now(place) + int(3601e9))
+    now = clock.clock_ns
+    monkeypatch.setattr(clock, "clock_ns", lambda place: now(place) + int(3601e9))
     assert len(prune.finish(folder, 3600.0)) == len(left) - 1  # the tombstone goes unsaid
     assert folder.sizes() == {}
 
@@ -103,8 +103,8 @@ def test_what_a_pack_took_the_place_of_goes_where_nothing_is_written_any_more(
     held, folder = rows(warehouse.snapshot("j")), warehouse.folder("j")
     compact.compact(folder)
     assert warehouse.remove_orphans("j") == []
-    now = staging.clock_ns
-    monkeypatch.setattr(staging, "clock_ns", lambda place: now(place) + int(25 * 3600e9))
+    now = clock.clock_ns
+    monkeypatch.setattr(clock, "clock_ns", lambda place: now(place) + int(25 * 3600e9))
     assert len([f for f in warehouse.remove_orphans("j") if f.startswith("events/")]) == 3
     assert rows(warehouse.snapshot("j")) == held
 

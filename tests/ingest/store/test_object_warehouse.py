@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from retime.analysis.doors import Warehouse as Door
-from retime.ingest import kept, object_jobs, settings, staging, store
+from retime.ingest import clashes, kept, object_jobs, owners, settings, staging, store, tidying
 from retime.ingest.errors import NoSources, StoreBusy, StoreRefused, UsageError, WarehouseError
 from retime.ingest.keeping.slices import completed
 from retime.ingest.run import ingest
@@ -215,11 +215,11 @@ def test_a_missing_or_cut_object_leaves_its_source_out_until_it_is_ingested_agai
 
 def test_a_second_trace_of_a_rank_is_refused(tmp_path, traces, warehouse):
     other = traces(tmp_path / "other.fake", 1, salt=9)
-    with pytest.raises(staging.RankClash, match="rank 1 of job j clashes"):
+    with pytest.raises(clashes.RankClash, match="rank 1 of job j clashes"):
         ingest(warehouse, other, job="j")
     # Not even where it is only known when it has been read.
     other = traces(tmp_path / "other.fake", 1, salt=9, no_peek=True)
-    with pytest.raises(staging.RankClash, match="rank 1 of job j clashes"):
+    with pytest.raises(clashes.RankClash, match="rank 1 of job j clashes"):
         ingest(warehouse, other, job="j")
     folder = store.folder(warehouse.job_folder("j"))
     known = {p.file for m in warehouse.manifests("j")[0] for p in m.parts}
@@ -254,8 +254,8 @@ def test_superseded_tables_and_what_nobody_names_go_by_the_stores_own_clock(
     with monkeypatch.context() as m:
         m.setattr(time, "time", lambda: 2**33)
         assert warehouse.remove_orphans("j") == []
-    monkeypatch.setattr(staging, "SUPERSEDED_S", 0.0)
-    monkeypatch.setattr(staging, "ABANDONED_S", -1.0)
+    monkeypatch.setattr(tidying, "SUPERSEDED_S", 0.0)
+    monkeypatch.setattr(owners, "ABANDONED_S", -1.0)
     removed = warehouse.remove_orphans("j")
     assert "events/0123456789abcdef-0123456789ab-000.parquet" in removed
     assert f"_manifests/derived-{old}.json" in removed
@@ -269,7 +269,7 @@ def test_a_damaged_manifest_protects_the_files_of_its_source(warehouse, monkeypa
     folder = store.folder(warehouse.job_folder("j"))
     file, m = manifest_file(warehouse, 1)
     folder.put(file, b"{")
-    monkeypatch.setattr(staging, "ABANDONED_S", -1.0)
+    monkeypatch.setattr(owners, "ABANDONED_S", -1.0)
     warehouse.remove_orphans("j")
     assert {p.file for p in m.parts} <= set(folder.sizes())
 
@@ -282,7 +282,7 @@ def test_a_copy_on_a_disk_is_a_warehouse(tmp_path, warehouse, monkeypatch):
         target.write_bytes(warehouse.root.read(file, 1 << 24))
     copy = Warehouse(tmp_path / "copy")
     assert rows(copy.snapshot("j")) == whole
-    monkeypatch.setattr(staging, "ABANDONED_S", -1.0)
+    monkeypatch.setattr(owners, "ABANDONED_S", -1.0)
     assert copy.remove_orphans("j") == []
     assert rows(copy.snapshot("j")) == whole
 

@@ -1,7 +1,7 @@
 """Parts that one process uploads for the manifest that another lets stand; what a node must see."""
 
 import pytest
-from retime.ingest import detect, object_commits, staging, store
+from retime.ingest import clashes, detect, object_commits, staging, store
 from retime.ingest.errors import WarehouseError
 from retime.ingest.on_ray import Seen, nodes, staged
 from retime.ingest.run import ingest
@@ -58,7 +58,7 @@ def test_those_of_a_source_that_clashes_or_is_given_up_are_gone(folder, uploaded
     known = {}
     first = uploaded(0)
     assert staging.commit(folder, tmp_path, [], first.manifest, known)
-    with pytest.raises(staging.RankClash):
+    with pytest.raises(clashes.RankClash):
         staging.commit(folder, tmp_path, [], uploaded(0, rows=7).manifest, known)
     assert parts(folder) == files(first)
     left = [uploaded(1), uploaded(2)]

@@ -5,7 +5,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from retime.ingest import detect, object_commits, staging, store
+from retime.ingest import clashes, clock, detect, object_commits, staging, store
 from retime.ingest.errors import StoreBusy, WarehouseError
 from retime.ingest.keeping import prune
 from retime.ingest.manifest import encoded, manifest_name
@@ -56,8 +56,8 @@ def test_what_was_uploaded_for_nothing_goes_after_a_day(
     prune.prune(folder)
     prune.finish(folder, 0)
     assert set(folder.sizes()) == left
-    now = staging.clock_ns
-    monkeypatch.setattr(staging, "clock_ns", lambda place: now(place) + int(25 * 3600e9))
+    now = clock.clock_ns
+    monkeypatch.setattr(clock, "clock_ns", lambda place: now(place) + int(25 * 3600e9))
     Warehouse(place).remove_orphans("j", 0)
     assert folder.sizes() == {}
 
@@ -110,7 +110,7 @@ def test_of_two_traces_of_a_rank_that_both_came_to_stand_one_is_refused(
     monkeypatch.setattr(object_commits, "_stand", slow)
     monkeypatch.setattr(object_commits, "YIELD_S", 0.05)
     known = {}
-    with pytest.raises(staging.RankClash, match="rank 1 of job j clashes"):
+    with pytest.raises(clashes.RankClash, match="rank 1 of job j clashes"):
         staging.commit(folder, tmp_path, [], mine, known)
     assert set(known) == {manifest_name(other)}
     assert Warehouse(place).manifests("j") == ([other], [])
@@ -140,7 +140,7 @@ def test_two_that_see_each_other_do_not_both_give_way(
     def bring(m):
         try:
             said[m.id] = staging.commit(folder, tmp_path, [], m, {})
-        except staging.RankClash:
+        except clashes.RankClash:
             said[m.id] = "clash"
 
     threads = [threading.Thread(target=bring, args=(m,)) for m in (first, second)]
