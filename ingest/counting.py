@@ -87,7 +87,7 @@ def readable_packs(place: Place) -> list[Manifest]:
         path = job_folder / rooms.MANIFESTS / name
         with contextlib.suppress(BadManifest, OSError):
             if not (name in stone.manifests and stone.has(name, path.read_bytes())):
-                good.append(_whole(job_folder, path))
+                good.append(whole(job_folder, path))
     return good
 
 
@@ -112,7 +112,7 @@ def _standing(job_folder: Path, stone: tombstone.Tombstone) -> packs.Standing | 
             try:
                 if name in stone.manifests and stone.has(name, path.read_bytes()):
                     continue
-                good.append(_whole(job_folder, path))
+                good.append(whole(job_folder, path))
             except FileNotFoundError:
                 raise
             except OSError as e:
@@ -153,7 +153,7 @@ def _standing_in(objects: Folder, seen: Look) -> packs.Standing:
     return found._replace(bad=[e for e in found.bad if e.file not in covered])
 
 
-def _whole(job_folder: Path, path: Path) -> Manifest:
+def whole(job_folder: Path, path: Path) -> Manifest:
     """A manifest whose files stand. Raises BadManifest, FileNotFoundError, OSError."""
     manifest = read_manifest(path)
     packs.check(path, manifest)

@@ -42,6 +42,7 @@ from .object_jobs import (
     read_generation,
     write_list,
 )
+from .roster import Roster
 from .store import Entry, Folder, Place
 from .store.claims import FOLDER as CLAIMS
 from .store.claims import claimed
@@ -63,7 +64,7 @@ def commit(
     staged: Path,
     moves: list[tuple[str, str]],
     manifest: Manifest,
-    known: dict[str, Manifest | None],
+    roster: Roster,
     check: Check,
 ) -> bool:
     """Brings a finished source into the job; see `staging.commit`. `check` raises for a clash.
@@ -75,39 +76,37 @@ def commit(
     named, name = manifest, manifest_name(manifest)
     try:
         prune.remove_dead(folder)
-        if _there(folder, manifest, known):
+        if _there(folder, manifest, roster):
             _discard(folder, mine)
             return False
-        check([s for m in known.values() if m is not None for s in packs.sources(m)])
+        check(roster.rivals(manifest.format, manifest.ranks))
         if isinstance(manifest.token, UnsetType):
             named = upload(folder, staged, moves, manifest)
             mine = [p.file for p in named.parts]
         with claimed(folder, _claims(named)) as claims:
-            if _there(folder, named, known):
+            if _there(folder, named, roster):
                 raise FileExistsError(name)
-            check([s for m in known.values() if m is not None for s in packs.sources(m)])
+            check(roster.rivals(named.format, named.ranks))
             _check_uploaded(folder, named)
             claims.check()
             # One that cannot be used stands in the way: it is replaced.
-            _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in known)
+            _stand(folder, f"{MANIFESTS}/{name}", encoded(named), new=name not in roster.files)
     except FileExistsError:
         _discard(folder, mine)
-        _there(folder, named, known)
+        _there(folder, named, roster)
         return False
     except (StoreBusy, StoreRefused):
         raise  # whether the manifest stands is not known: what it names has to stay
     except BaseException:
         _discard(folder, mine)
         raise
-    known[name] = named
+    roster.put(name, named)
     if _claims(named):
-        _stay_or_go(folder, named, known, check)
+        _stay_or_go(folder, named, roster, check)
     return True
 
 
-def _stay_or_go(
-    folder: Folder, mine: Manifest, known: dict[str, Manifest | None], check: Check
-) -> None:
+def _stay_or_go(folder: Folder, mine: Manifest, roster: Roster, check: Check) -> None:
     """Looks whether another trace of a rank came to stand as well; if so, one of them goes again.
 
     A writer may have been so slow that its claims were taken over. Whoever stands last sees the
@@ -117,25 +116,17 @@ def _stay_or_go(
     """
     name = manifest_name(mine)
     for last in (False, True):
-        _there(folder, mine, known)
-        others = [
-            s
-            for n, m in known.items()
-            if n != name and m is not None
-            for s in packs.sources(m)
-            if s.id != mine.id and clash_group(s.format) == clash_group(mine.format)
-        ]
+        _there(folder, mine, roster)
+        others = roster.rivals(mine.format, mine.ranks, besides=mine.id)
         try:
             check(others)
             return
         except UsageError:
-            first = min(
-                (o.created_at_ns, o.id) for o in others if set(o.ranks).intersection(mine.ranks)
-            )
+            first = min((o.created_at_ns, o.id) for o in others)
             if last or first < (mine.created_at_ns, mine.id):
                 folder.remove([f"{MANIFESTS}/{name}"])
                 _discard(folder, [p.file for p in mine.parts])
-                known.pop(name, None)
+                roster.drop(name)
                 raise
         time.sleep(YIELD_S)
 
@@ -183,16 +174,16 @@ def _check_uploaded(folder: Folder, named: Manifest) -> None:
         know(folder.address(part.file), part.bytes)
 
 
-def _there(folder: Folder, manifest: Manifest, known: dict[str, Manifest | None]) -> bool:
+def _there(folder: Folder, manifest: Manifest, roster: Roster) -> bool:
     """Reads the manifests that came since; whether the source's is among those there are."""
     names = [n for n in folder.names(MANIFESTS) if is_source(n)]
+    known = roster.files
     new = [n for n in names if n not in known]
     for name, m in zip(new, side_by_side(lambda n: read(folder, n), new, True), strict=True):
         if m is not None:
-            known[name] = m if isinstance(m, Manifest) else None
-    for gone in known.keys() - set(names):
-        del known[gone]
-    return any(manifest.id in m.ids for m in known.values() if m is not None)
+            roster.put(name, m if isinstance(m, Manifest) else None)
+    roster.forget_all_but(names)
+    return roster.has(manifest.id) is not None
 
 
 def _claims(manifest: Manifest) -> list[str]:

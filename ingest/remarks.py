@@ -10,25 +10,28 @@ import msgspec
 import pyarrow as pa
 
 from .. import __version__
-from . import counting, staging
+from . import staging
 from .manifest import REMARKS, Manifest, Remark
+from .roster import Roster
 from .schema import Problem, problem_rows
 from .stage import source_id
 from .store import Place
 
 
-def remember(folder: Place, odd: Iterable[tuple[str, Problem]]) -> bool:
+def remember(
+    folder: Place, odd: Iterable[tuple[str, Problem]], roster: Roster | None = None
+) -> bool:
     """Keeps (place, problem) pairs in a job's folder, as a manifest without files.
 
     Those it knows already, and those of places that are sources by now, are left out; gives
-    whether any were new. Raises WarehouseError where the disk refuses.
+    whether any were new. `roster` is what is known of the job's sources. Raises WarehouseError
+    where the disk refuses.
     """
     odd = list(odd)
     if not odd:
         return False  # reading all manifests takes time in a job of a thousand ranks
-    present, _ = counting.readable_manifests(folder)
-    known = {r for m in present for r in m.remarks}
-    sources = {m.name for m in present if m.format != REMARKS}
+    roster = Roster.read(folder) if roster is None else roster
+    known, sources = roster.remarks(), roster.names
     new = sorted(
         {
             Remark(_sound(place), p.severity, p.code, _sound(p.message), p.count, p.offset)
@@ -60,7 +63,7 @@ def remember(folder: Place, odd: Iterable[tuple[str, Problem]]) -> bool:
         remarks=new,
     )
     with staging.staging(folder) as staged:
-        return staging.commit(folder, staged, [], manifest, {})
+        return staging.commit(folder, staged, [], manifest, roster)
 
 
 def rows(manifests: list[Manifest]) -> pa.RecordBatch:

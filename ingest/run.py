@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 
 from . import (
     clashes,
-    counting,
     detect,
     locks,
     object_commits,
@@ -26,6 +25,7 @@ from . import (
     settings,
     staging,
     store,
+    tidying,
 )
 from .bundles import bundled
 from .derive import derive
@@ -39,11 +39,12 @@ from .errors import (
     UsageError,
     WarehouseError,
 )
-from .manifest import Manifest, source_manifest_name
+from .manifest import Manifest
 from .on_ray import check_address
 from .on_ray.staged import stage as stage_on_ray
 from .remarks import remember
 from .remote_sources import Scratch, is_pattern
+from .roster import Roster
 from .schema import MAX_RANK, Problem
 from .sources import Source, find_sources, sound
 from .stage import TYPICAL_RATIO, Staged, source_id, stage_source
@@ -180,26 +181,26 @@ def ingest(
 
     candidates, reports = _detected(found, given, format, problems)
     new = warehouse.check_writable()
-    present, bad = counting.readable_manifests(folder)
-    problems += [(job, Problem("bad_manifest", str(e))) for e in bad]
+    roster = Roster.read(folder)
     todo: list[_Candidate] = []
     for candidate, standing in zip(
-        candidates, _already(candidates, present, n_workers), strict=True
+        candidates, _already(candidates, roster, n_workers), strict=True
     ):
         if standing is None:
             todo.append(candidate)
         else:
             reports[candidate.place] = _already_report(candidate, standing)
-    todo, refused = _without_clashes(folder, todo, present)
+    todo, refused = _without_clashes(folder, todo, roster)
     reports |= refused
     if warehouse.root.local is not None:
         # In an object store that takes a listing of the whole job: publishing does it.
-        warehouse.remove_orphans(job)
+        if derive_now:
+            warehouse.remove_orphans(job)
+        else:
+            tidying.remove_left_behind(folder)
     if todo:
-        known: dict[str, Manifest | None] = {e.file: None for e in bad}
-        known |= {source_manifest_name(m.id): m for m in present}
         at_once = workers if ray else n_workers
-        reports |= _ingest_all(folder, todo, known, rank, at_once, progress, ray)
+        reports |= _ingest_all(folder, todo, roster, rank, at_once, progress, ray)
 
     ordered = [reports[i] for i in sorted(reports)]
     _spare(ordered)
@@ -208,17 +209,20 @@ def ingest(
     remember(
         folder,
         [
-            *((place, p) for place, p in problems if p.code != "bad_manifest"),
+            *problems,
             *((r.name, p) for r in ordered if r.error is not None for p in r.problems),
         ],
+        roster,
     )
     if step_annotation is not None:
         with rooms.writing(warehouse.root), locks.locked(folder):
             said = settings.replaced(settings.read(folder), step_annotation=step_annotation)
             settings.write(folder, said)
-    manifests, _ = warehouse.manifests(job) if derive_now else ([], [])
+    manifests, bad = warehouse.manifests(job) if derive_now else ([], [])
     if manifests and warehouse.generation(job, manifests) is None:
         derive(folder)
+    told = {str(e): None for e in (*roster.bad, *bad)}
+    problems += [(job, Problem("bad_manifest", text)) for text in told]
     problems += [(job, p) for p in _doubts(warehouse, job, manifests)]
     return IngestReport(
         job=job,
@@ -330,28 +334,25 @@ def _detected(
     return candidates, failed
 
 
-def _already(
-    candidates: list[_Candidate], present: list[Manifest], n_workers: int
-) -> list[Manifest | None]:
+def _already(candidates: list[_Candidate], roster: Roster, n_workers: int) -> list[Manifest | None]:
     """For each candidate the manifest that stands for the same content and format, if any."""
-    by_id = {m.id: m for m in present}
-    sizes = {m.size_bytes for m in present}
 
-    def standing(c: _Candidate) -> Manifest | None:
+    def id_of(c: _Candidate) -> str | None:
         # Another size is other content: most new sources need not be read twice.
-        if c.source.size_bytes not in sizes:
+        if c.source.size_bytes not in roster.sizes:
             return None
         try:
-            return by_id.get(source_id(c.source.sha256, c.format))
+            return source_id(c.source.sha256, c.format)
         except OSError:
             return None  # parsing says it
 
     with ThreadPoolExecutor(n_workers) as pool:
-        return list(pool.map(standing, candidates))
+        ids = list(pool.map(id_of, candidates))
+    return [None if id is None else roster.standing(id) for id in ids]
 
 
 def _without_clashes(
-    folder: Place, todo: list[_Candidate], present: list[Manifest]
+    folder: Place, todo: list[_Candidate], roster: Roster
 ) -> tuple[list[_Candidate], dict[int, SourceReport]]:
     """The sources to read, and those refused for another one's rank, as far as told by now.
 
@@ -365,7 +366,7 @@ def _without_clashes(
     for c in todo:
         if c.rank is None or detect.clash_group(c.format) != "timeline":
             continue
-        alike = [m for m in present if m.format == c.format]
+        alike = [m for m in roster.rivals(c.format, [c.rank]) if m.format == c.format]
         clashes.check_clash(folder, c.source.name, c.format, [c.rank], alike)
         other = best.setdefault((c.format, c.rank), c)
         if other is c or (
@@ -383,7 +384,7 @@ def _without_clashes(
 def _ingest_all(
     folder: Place,
     todo: list[_Candidate],
-    known: dict[str, Manifest | None],
+    roster: Roster,
     rank: int | None,
     n_workers: int | None,
     progress: Progress | None,
@@ -409,7 +410,7 @@ def _ingest_all(
                     continue
                 source = todo[i].source
                 result = finished.pop(i)
-                reports[todo[i].place] = _commit(folder, staged / str(i), source, result, known)
+                reports[todo[i].place] = _commit(folder, staged / str(i), source, result, roster)
 
         try:
             for i, result in results:
@@ -490,7 +491,7 @@ def _commit(
     staged: Path,
     source: Source,
     result: Staged,
-    known: dict[str, Manifest | None],
+    roster: Roster,
 ) -> SourceReport:
     manifest = result.manifest
     report = SourceReport(
@@ -506,8 +507,8 @@ def _commit(
         result.problems,
     )
     try:
-        if not staging.commit(folder, staged, result.moves, manifest, known):
-            standing = known.get(source_manifest_name(manifest.id)) or manifest
+        if not staging.commit(folder, staged, result.moves, manifest, roster):
+            standing = roster.has(manifest.id) or manifest
             report.status, report.rows, report.ranks = "already", {}, standing.ranks
             report.problems = _same_content(standing, sorted(set(manifest.ranks)))
     except clashes.RankClash as e:

@@ -12,16 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import clashes, counting, locks, owners, rooms, store, tidying
-from .keeping import packs, prune
+from .keeping import prune
 from .manifest import (
-    BadManifest,
     Generation,
     Manifest,
     generation_manifest_name,
     manifest_name,
-    read_manifest,
     write_manifest,
 )
+from .roster import Roster
 from .store import Place
 
 
@@ -74,13 +73,13 @@ def commit(
     staged: Path,
     moves: list[tuple[str, str]],
     manifest: Manifest,
-    known: dict[str, Manifest | None],
+    roster: Roster,
 ) -> bool:
     """Moves a finished source's files from `staged` into the job and lets its manifest stand.
 
-    `moves` are (name in `staged`, path in the job's folder). `known` holds the manifests read so
-    far by file name (None: unusable) and is brought up to date: a manifest never changes, so only
-    new ones are read. Gives False, and does nothing, where the source is there already. Raises
+    `moves` are (name in `staged`, path in the job's folder). `roster` is what is known of
+    the job's sources, and is brought up to date: a manifest never changes, so only new ones are
+    read. Gives False, and does nothing, where the source is there already. Raises
     RankClash where another source has one of its ranks, WarehouseError where the disk refuses;
     the job then is as it was before.
     """
@@ -92,23 +91,17 @@ def commit(
         from . import object_commits
 
         with rooms.writing(objects.parent):
-            return object_commits.commit(objects, staged, moves, manifest, known, check)
+            return object_commits.commit(objects, staged, moves, manifest, roster, check)
     job_folder = store.on_disk(place)
     with rooms.writing(job_folder.parent), locks.locked(job_folder):
         prune.remove_dead(store.folder(job_folder))
-        for name in counting.manifest_names(job_folder):
-            if name not in known:
-                try:
-                    known[name] = read_manifest(job_folder / rooms.MANIFESTS / name)
-                except BadManifest:
-                    known[name] = None
-        present = [s for m in known.values() if m is not None for s in packs.sources(m)]
-        if any(m.id == manifest.id for m in present):
+        roster.refresh()
+        if roster.has(manifest.id) is not None:
             return False
-        check(present)
+        check(roster.rivals(manifest.format, manifest.ranks))
         name = manifest_name(manifest)
         _move_in(job_folder, staged, moves, manifest, name)
-        known[name] = manifest
+        roster.put(name, manifest)
     return True
 
 

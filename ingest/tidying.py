@@ -88,13 +88,6 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
         return removed
     rooms.check(job_folder)
     with rooms.writing(job_folder.parent):
-        incoming = job_folder / rooms.INCOMING
-        for token in sorted(incoming.iterdir()) if incoming.is_dir() else []:
-            if token.is_dir() and not owners.alive(
-                token.name, token, lambda: clock.now_ns(job_folder)
-            ):
-                shutil.rmtree(token, ignore_errors=True)
-                removed.append(str(token.relative_to(job_folder)))
         with locks.locked(job_folder) as held:
             manifests = job_folder / rooms.MANIFESTS
             prune.remove_dead(store.folder(job_folder))
@@ -118,7 +111,33 @@ def remove_orphans(place: Place, grace_s: float | None = None) -> list[str]:
             for path in _partial(job_folder):
                 path.unlink(missing_ok=True)
                 removed.append(str(path.relative_to(job_folder)))
+        # Last: they say that there may be something to remove (`remove_left_behind`).
+        for token in _abandoned(job_folder):
+            shutil.rmtree(token, ignore_errors=True)
+            removed.append(str(token.relative_to(job_folder)))
     return removed
+
+
+def remove_left_behind(place: Place) -> None:
+    """`remove_orphans`, where a writer's unfinished work says that it died; else nothing is read.
+
+    A writer has a folder for it from before its first file until after its last manifest, so the
+    next of a thousand that write one job needs not look at what those before brought.
+    """
+    job_folder = store.on_disk(place)
+    if job_folder.is_dir() and _abandoned(job_folder):
+        remove_orphans(job_folder)
+
+
+def _abandoned(job_folder: Path) -> list[Path]:
+    """Unfinished work of those who are gone."""
+    incoming = job_folder / rooms.INCOMING
+    found = sorted(incoming.iterdir()) if incoming.is_dir() else []
+    return [
+        t
+        for t in found
+        if t.is_dir() and not owners.alive(t.name, t, lambda: clock.now_ns(job_folder))
+    ]
 
 
 def _remove_superseded(job_folder: Path) -> list[Path]:

@@ -29,13 +29,15 @@ from ..manifest import (
     pack_part,
     part_of_source,
 )
+from ..roster import Roster
 from ..schema import TABLES
 from ..suggested import command
 from ..writer import PartWriter, Written
 from . import packs, slices, tombstone
 
 if TYPE_CHECKING:
-    from ..store import Folder
+    from ..roster import Roster
+from ..store import Folder
 
 SMALL_BYTES = 64 << 20
 """Sources and packs with less are put together; what is larger gains nothing from it."""
@@ -124,15 +126,15 @@ def pack(
             pruned=dict.fromkeys(without, now),
             columns={t: TABLES[t].fingerprint for t in tables},
         )
-        known: dict[str, Manifest | None] = {}
-        if not staging.commit(job, staged, moves, manifest, known):
+        roster = Roster(job)
+        if not staging.commit(job, staged, moves, manifest, roster):
             return None
         name = manifest_name(manifest)
         if tombstone.read(job) != stone or _brings_back(job, manifest):
             # Pruned meanwhile: its rows must not come back with the pack.
             job.remove([f"{rooms.MANIFESTS}/{name}"])
             return None
-        return known[name]  # in an object store its files have other names
+        return roster.unit(name)  # in an object store its files have other names
 
 
 def _brings_back(job: Folder, pack: Manifest) -> bool:

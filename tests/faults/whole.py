@@ -133,6 +133,7 @@ def left_behind(folder) -> list[str]:
     generations = {f[len("_manifests/derived-") : -5] for f in named if "/derived-" in f}
     named |= {f for f in files if f.startswith("_kept/") and f[6:22] in generations}
     named |= {"_incoming/lock", "_incoming/derive.lock", "_settings.json", "_pruned.json"}
+    named.add("_roster.json")
     named |= {f for f in files if re.fullmatch(r"_labels/[0-9]+[.]json", f)}
     return sorted(f for f in files - named if not f.startswith("_sources/"))
 
