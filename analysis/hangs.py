@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .query import frame
+from .query import frame, tuples
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -58,7 +58,7 @@ def find(con: DuckDBPyConnection) -> dict[str, Any] | None:
     that others have completed) or behind (nobody is missing from it). Where the dumps were
     written at different moments of a job that ran, ranks only seem to be missing.
     """
-    if not con.sql(_UNDER_WAY).fetchall()[0][0]:
+    if not tuples(con, _UNDER_WAY)[0][0]:
         return None
     collectives = frame(con.sql(_COLLECTIVES)).to_dicts()
     pairs = frame(con.sql(_PAIRS)).to_dicts()

@@ -180,13 +180,13 @@ class Job(Views):
         return {**facts, "tags": said.values, "notes": self.note(), "pruned": pruned}
 
     def _facts(self) -> dict[str, Any]:
-        from ..queries.loader import materialise
         from . import culprit, fix_first, frames, hangs
+        from .query import compute_once
 
         if not self._kept:
-            materialise(self.con)
+            compute_once(self.con)
             # The reason of a culprit is asked of each, and so are all of them by a report.
-            materialise(self.con, "late_ranks", "_explained")
+            compute_once(self.con, "late_ranks", "_explained")
             self._kept = True
         facts = {
             **frames.facts(self.con),

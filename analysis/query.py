@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import duckdb
@@ -71,6 +73,29 @@ def _explained(con: DuckDBPyConnection, query: str) -> str:
     return inner[0].type.name if len(inner) == 1 else "EXPLAIN"
 
 
+@contextlib.contextmanager
+def within_memory() -> Iterator[None]:
+    """Raises OutOfMemory where DuckDB, within it, runs out of what a connection may have."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as e:
+        raise OutOfMemory(e) from e
+
+
+def tuples(con: DuckDBPyConnection, query: str) -> list[tuple[Any, ...]]:
+    """The rows of a query of retime's own. Raises OutOfMemory."""
+    with within_memory():
+        return con.execute(query).fetchall()
+
+
+def compute_once(con: DuckDBPyConnection, *views: str) -> None:
+    """Computes views once and keeps their rows, see `materialise`. Raises OutOfMemory."""
+    from ..queries.loader import materialise
+
+    with within_memory():
+        materialise(con, *views)
+
+
 def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
     """A relation as a Polars frame: sums of integers stay integers, what Polars lacks is text.
 
@@ -86,10 +111,8 @@ def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
         if kind in ("INTERVAL", "BIT", "BLOB", "UHUGEINT", "TIME WITH TIME ZONE"):
             source = f"{source}::VARCHAR"
         casts.append(f"{source} AS {quoted(name)}")
-    try:
+    with within_memory():
         out = relation.project(", ".join(casts)).pl()
-    except duckdb.OutOfMemoryException as e:
-        raise OutOfMemory(e) from e
     for i, kind in enumerate(types):
         column = out.to_series(i)
         if kind == "HUGEINT":

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..ingest.errors import RetimeError
+from .query import tuples
 from .sentences import began_apart, mostly_paired
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def is_cheap(job: Job) -> bool:
     """Is the job so small that its re-timing does not keep anybody waiting?"""
     con = job.con
     events, parts = (
-        con.sql(f"SELECT count(*) FROM {t}").fetchall()[0][0] for t in ("events", "collectives")
+        tuples(con, f"SELECT count(*) FROM {t}")[0][0] for t in ("events", "collectives")
     )
     return events + 4 * parts <= CHEAP
 
@@ -97,7 +98,7 @@ def of_job(job: Job, facts: Mapping[str, Any]) -> dict[str, Any]:
     base = unchanged(job)
     if isinstance(base, str):
         return estimates(base, [])
-    ops = {op for (op,) in job.con.sql("SELECT DISTINCT op FROM waits").fetchall() if op}
+    ops = {op for (op,) in tuples(job.con, "SELECT DISTINCT op FROM waits") if op}
     return estimates(base, candidates(facts, ops, latest(base)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ...ingest.errors import UsageError
-from ..query import frame, literal
+from ..query import compute_once, frame, literal, tuples, within_memory
 from .chosen import Chosen, windows
 
 if TYPE_CHECKING:
@@ -25,14 +25,10 @@ class Rows:
     """The rows of one job that a choice leaves. Raises UsageError for a rank or step it lacks."""
 
     def __init__(self, con: DuckDBPyConnection, chosen: Chosen):
-        from ...queries.loader import materialise
-
         self.con = con
         self.chosen = chosen
-        materialise(con, "waits")
-        ((definition,),) = con.execute(
-            "SELECT sql FROM duckdb_views() WHERE view_name = 'events'"
-        ).fetchall()
+        compute_once(con, "waits")
+        ((definition,),) = tuples(con, "SELECT sql FROM duckdb_views() WHERE view_name = 'events'")
         con.execute(re.sub(r"VIEW events\b", "VIEW _events_of_all", definition, count=1))
         ranks = self._frame(
             "SELECT r.rank, r.host, r.clock, k.clock AS same_clock, k.clock_error_ns, "
@@ -65,10 +61,11 @@ class Rows:
     def only(self, rank: int) -> None:
         """Makes `events` those of one rank, in memory: every view is then of that rank alone, at
         the cost of its own events, and no more than these are held."""
-        self.con.execute(
-            "CREATE OR REPLACE TABLE _events_of_one AS "
-            f"FROM _events_of_all WHERE rank = {literal(rank)}"
-        )
+        with within_memory():
+            self.con.execute(
+                "CREATE OR REPLACE TABLE _events_of_one AS "
+                f"FROM _events_of_all WHERE rank = {literal(rank)}"
+            )
         self.con.execute("CREATE OR REPLACE VIEW events AS FROM _events_of_one")
 
     def parts(self) -> pl.DataFrame:

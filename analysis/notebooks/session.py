@@ -10,10 +10,10 @@ import altair as alt
 import polars as pl
 
 from ...ingest.errors import RetimeError
-from ...queries.loader import materialise
 from .. import doors
 from ..colours import COLOURS
 from ..names import apart
+from ..query import compute_once, tuples
 from ..screen import clean
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def begin(warehouse: str | None = None, job: str | None = None, *keep: str) -> J
     found = doors.open(warehouse).job(job or os.environ.get("RETIME_JOB") or None)
     found.show()
     if keep:
-        materialise(found.con, *keep)
+        compute_once(found.con, *keep)
     return found
 
 
@@ -50,7 +50,7 @@ def begin_fleet(warehouse: str | None = None) -> tuple[Warehouse, DuckDBPyConnec
     look()
     found = doors.open(warehouse)
     con = found.connect()
-    materialise(con)
+    compute_once(con)
     return found, con
 
 
@@ -144,7 +144,7 @@ def pair(
 
 
 def _steps(job: Job) -> list[int]:
-    rows = job.con.execute("SELECT DISTINCT step FROM steps ORDER BY step").fetchall()
+    rows = tuples(job.con, "SELECT DISTINCT step FROM steps ORDER BY step")
     return [s for (s,) in rows if s is not None]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...queries.loader import materialise
 from .. import frames, whatif
+from ..query import compute_once
 from . import bandwidth, contention, experts, rails, stragglers, stretches, timeline
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def gather(job: Job, *, estimates: bool = True) -> dict[str, Any]:
     facts = job.show()
     con = job.con
     # Each is asked for more than once, by other views too.
-    materialise(con, *SHARED)
+    compute_once(con, *SHARED)
     none = "the page was made without what is re-timed"
     found = job.whatif(facts) if estimates else whatif.estimates(none, [])
     return {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from .. import units
+from ..query import tuples
 from ..screen import clean
 from . import heat, stretches
 from .parts import Panel, absent, chart, items, legend, note, section
@@ -75,7 +76,7 @@ def _kept(con: DuckDBPyConnection, ranks: pl.DataFrame) -> tuple[pl.DataFrame, i
     left_out = ranks.height - MOST_LANES
     if left_out <= 0:
         return ranks, 0
-    cost = con.sql("SELECT rank FROM late_ranks ORDER BY wait_caused_ns DESC, rank").fetchall()
+    cost = tuples(con, "SELECT rank FROM late_ranks ORDER BY wait_caused_ns DESC, rank")
     keep = [rank for (rank,) in cost[: MOST_LANES // 2]]
     others = [r for r in ranks["rank"].to_list() if r not in set(keep)]
     room = MOST_LANES - len(keep)

@@ -121,9 +121,15 @@ def test_too_little_memory_is_one_sentence_that_says_how_to_have_more() -> None:
         query.run(con, MUCH)
     with pytest.raises(UsageError) as of_frame:
         query.frame(con.sql(MUCH))
+    with pytest.raises(UsageError) as of_rows:
+        query.tuples(con, MUCH)
+    con.execute(f"CREATE VIEW much AS {MUCH}")
+    with pytest.raises(UsageError) as of_kept:
+        query.compute_once(con, "much")
     with pytest.raises(duckdb.OutOfMemoryException) as raw:
         con.sql(MUCH).fetchall()
-    for said in (str(of_user.value), str(of_frame.value), failing.of_files(raw.value) or ""):
+    ours = [str(e.value) for e in (of_user, of_frame, of_rows, of_kept)]
+    for said in (*ours, failing.of_files(raw.value) or ""):
         assert said.startswith("a query needs more memory than it may have (")
         assert "244.1 MiB used): say more by RETIME_MEMORY (8GB, 75%), or connect(memory=" in said
         assert "\n" not in said
