@@ -68,11 +68,11 @@ def prune(
 ) -> pl.DataFrame:
     """Takes jobs that fit all that is given; one row each, with what became of it.
 
-    `status` is `would go` (a dry run), `pruned`, `kept: ...` for a job named itself that has the
-    tag `keep` or one of `keep_tags`, `busy`, or `failed: ...` for a job that cannot be read or
-    written: the others are done. Where nothing says which jobs, none is taken, and what earlier
-    prunes left is removed, where its time is over: `freed`, or `waits: ...`. Raises UsageError
-    where nothing says which jobs, and it is a dry run or about events or tags.
+    `status` is `would go` (a dry run), `pruned`, `kept: ...` for a job that fits and is spared by
+    its tag, `keep` or one of `keep_tags`, `busy`, or `failed: ...` for a job that cannot be read
+    or written: the others are done. Where nothing says which jobs, none is taken, and what
+    earlier prunes left is removed, where its time is over: `freed`, or `waits: ...`. Raises
+    UsageError where nothing says which jobs, and it is a dry run or about events or tags.
     """
     from ..ingest.tidying import SUPERSEDED_S
 
@@ -98,9 +98,9 @@ def prune(
                 continue
             removed = events.stored_bytes(folder) if raw_events else sum(folder.sizes().values())
             pinned = _pinned(row["tags"], keep_tags)
-            if (pinned and named is None) or (raw_events and not removed and not pinned):
+            if raw_events and not removed and (named is None or not pinned):
                 continue
-            status = f"kept: {pinned}" if pinned else ""
+            status = f"{KEPT}{pinned}" if pinned else ""
             if not status and pruning.busy(folder):
                 status = "busy: something is being ingested into it"
             if not status and not dry_run:
@@ -148,6 +148,9 @@ def _row(job: str, status: str, removed_bytes: int = 0) -> dict[str, Any]:
 
 WAITS = "waits: --grace is not over"
 """The status of a job that was pruned and whose files are still there for those who read them."""
+
+KEPT = "kept: "
+"""Begins the status of a job that a tag spares; the tag follows."""
 
 FAILED = "failed: "
 """Begins the status of a job that could not be read or written."""
@@ -226,7 +229,7 @@ def _take(
     store = warehouse.store
     folder = store.folder(job)
     if pinned := _pinned(labels.read(folder).values.items(), keep_tags):
-        return f"kept: {pinned}"  # only just now
+        return f"{KEPT}{pinned}"  # only just now
     if raw_events:
         from . import kept_summary
 

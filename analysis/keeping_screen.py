@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -88,8 +89,17 @@ def show_findings(out: Console, rows: Rows, limit: int) -> None:
     out.print(f"{said}, {notes}" if len(rows) > len(wrong) else said)
 
 
-def show_pruned(out: Console, rows: Rows, dry: bool, raw_events: bool, limit: int) -> None:
-    """The jobs that a prune took, or would take, with their bytes."""
+def show_pruned(
+    out: Console, rows: Rows, dry: bool, raw_events: bool, limit: int, named: bool = False
+) -> None:
+    """The jobs that a prune took, or would take, with their bytes.
+
+    Of jobs that a tag spares only the number is said, unless they were `named`.
+    """
+    from .keeping import KEPT
+
+    spared = Counter(r["status"] for r in rows if r["status"].startswith(KEPT) and not named)
+    rows = [r for r in rows if r["status"] not in spared]
     titles = {
         "job": "job",
         "newest": "newest source (UTC)",
@@ -107,6 +117,10 @@ def show_pruned(out: Console, rows: Rows, dry: bool, raw_events: bool, limit: in
         for r in rows
     ]
     show_table(out, shown, titles, limit=limit, empty="nothing to prune")
+    if spared:
+        words = units.counted(spared.total(), "job that fits is", "jobs that fit are")
+        tags = ", ".join(clean(status.removeprefix(KEPT)) for status in spared)
+        out.print(f"{words} kept: {tags}", soft_wrap=True)
     if not rows:
         return
     taken = [r for r in rows if r["status"] in ("would go", "pruned")]

@@ -171,11 +171,11 @@ def prune(
 ) -> None:
     """Removes jobs by age, tag or condition; says which, and how many bytes, unless --yes is given.
 
-    All that is given must hold of a job. Jobs tagged `keep` are never pruned. A pruned job is gone
-    for all who open it from then on; its files go when --grace is over, with the next prune,
-    so that those who read it go on (--yes alone takes no job, and only frees those). With
-    --raw-events ranks, steps, collectives, waits and what was computed stay, and the summary that
-    `retime show` prints is kept before.
+    All that is given must hold of a job. Jobs tagged `keep` are never pruned: how many fit is said.
+    A pruned job is gone for all who open it from then on; its files go when --grace is over, with
+    the next prune, so that those who read it go on (--yes alone takes no job, and only frees
+    those). With --raw-events ranks, steps, collectives, waits and what was computed stay, and the
+    summary that `retime show` prints is kept before.
 
     \b
     Examples:
@@ -206,7 +206,9 @@ def prune(
     elif not jobs and older_than is where is keep is None:
         keeping_screen.show_freed(terminal.console(), found, limit)
     else:
-        keeping_screen.show_pruned(terminal.console(), found, not yes, raw_events, limit)
+        keeping_screen.show_pruned(
+            terminal.console(), found, not yes, raw_events, limit, named=bool(jobs)
+        )
     raise typer.Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))
 
 

@@ -100,7 +100,8 @@ def test_prune_shows_first_and_keeps_what_is_pinned(wh, run) -> None:
     wh.job("a").tag({"keep": ""})
     assert "--yes does it" in run("prune", "--older-than", "0s")
     assert wh.job_ids() == ["a", "b"]
-    (row,) = json.loads(run("prune", "--older-than", "0s", "--yes", "--json"))
+    kept, row = json.loads(run("prune", "--older-than", "0s", "--yes", "--json"))
+    assert (kept["job"], kept["status"]) == ("a", "kept: tagged keep")
     assert (row["job"], row["status"]) == ("b", "pruned")
     assert row["removed_bytes"] > 100_000
     assert wh.job_ids() == ["a"]
@@ -110,9 +111,30 @@ def test_prune_shows_first_and_keeps_what_is_pinned(wh, run) -> None:
     assert not (Path(wh.url) / "job=b").exists()
 
 
+def test_prune_says_how_many_jobs_their_tags_spared(wh, run) -> None:
+    wh.job("a").tag({"keep": ""})
+    spared = run("prune", "--where", "tags['keep'] IS NOT NULL")
+    assert spared == "nothing to prune\n1 job that fits is kept: tagged keep\n"
+    assert run("prune", "--where", "job = 'c'") == "nothing to prune\n"
+    wh.job("b").tag({"team": "x"})
+    both = run("prune", "--keep", "0", "--keep-tag", "team=x", "--yes")
+    assert both == "nothing to prune\n2 jobs that fit are kept: tagged keep, tagged team=x\n"
+    one = run("prune", "--keep", "0").splitlines()
+    assert [line.split()[0] for line in one[1:2]] == ["b"]
+    assert one[2] == "1 job that fits is kept: tagged keep"
+    assert one[3].startswith("would remove 1 job, ")
+    assert "kept: tagged keep" in run("prune", "a").splitlines()[1]
+    # Events that went before are none that a tag spares.
+    wh.job("a").tag({}, remove=["keep"])
+    run("prune", "a", "--raw-events", "--yes", "--grace", "0s")
+    wh.job("a").tag({"keep": ""})
+    said = run("prune", "--where", "job = 'a'", "--raw-events")
+    assert said == "nothing to prune\n"
+
+
 def test_prune_takes_what_fits_all_that_is_said(wh) -> None:
     def taken(**said) -> list[str]:
-        return wh.prune(**said)["job"].to_list()
+        return wh.prune(**said).filter(status="would go")["job"].to_list()
 
     wh.job("b").tag({"team": "x"})
     assert taken(older_than="0s") == ["a", "b"]
