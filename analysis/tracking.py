@@ -148,9 +148,11 @@ def rows_of(report: IngestReport) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def new_warehouse(address: str) -> str:
-    """Says that there was no job at an address before: it may have a slip in it."""
-    return f"new warehouse at {clean(address)} (no job was there before)"
+def announce(new_warehouse: str | None) -> None:
+    """Says on stderr that there was no job at a path or an address: it may have a slip in it."""
+    if new_warehouse:
+        words = f"new warehouse at {clean(new_warehouse)} (no job was there before)"
+        console(stderr=True).print(words, style="bold yellow", soft_wrap=True)
 
 
 def _source(source: SourceReport) -> dict[str, Any]:
@@ -183,8 +185,6 @@ def show(out: Console, report: IngestReport) -> None:
         f"job {clean(report.job)}: {', '.join(parts)} ({units.size(report.bytes)} in "
         f"{units.time(report.seconds * 1e9)})"
     )
-    if report.new_warehouse:
-        out.print(new_warehouse(report.new_warehouse), style="bold yellow", soft_wrap=True)
     counted = [f"{rows[t]:,} {words}" for t, words in ROWS.items() if rows[t]]
     if counted:
         out.print(f"rows: {', '.join(counted)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import units
 from .screen import clean
-from .tracking import new_warehouse
+from .tracking import announce
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +40,7 @@ def show(out: Console, report: UploadReport) -> None:
         done = ", derived tables made" if (to, job) in report.finished else ""
         out.print(f"job {clean(job)} in {clean(to)}: {parts}{done}")
     for address in report.new_warehouses:
-        out.print(new_warehouse(address), style="bold yellow", soft_wrap=True)
+        announce(address)
     if not report.sent:
         out.print("nothing to deliver now (--list: what is left; --retry: all of it, due or not)")
     if report.others:

@@ -88,7 +88,7 @@ class SourceReport:
 class IngestReport:
     """What an ingest did. `problems` are (place, problem) pairs that belong to no source.
 
-    `new_warehouse` is the address where an object store had no job at it before.
+    `new_warehouse` is the path or address, where no job was there before.
     """
 
     job: str

@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,13 +95,11 @@ class Warehouse:
         """Raises WarehouseError where an ingest could not write; makes nothing.
 
         In an object store it only tells that it can be listed and holds nothing else. Gives
-        whether there is no job in it yet: there no folder needs to be made, and an address with a
-        slip in it is as good as any. False on a disk.
+        whether there is no job in it yet: a path or an address with a slip in it is as good as any.
         """
         if self.root.local is None:
-            return not any(n.startswith("job=") for n in self._checked(self.root.names()))
-        if os.path.lexists(self.path):
-            self._check_folder()
+            return not _any_job(self._checked(self.root.names()))
+        new = not os.path.lexists(self.path) or not _any_job(self._check_folder())
         above = self.path
         while not os.path.lexists(above):
             above = above.parent
@@ -111,20 +110,20 @@ class Warehouse:
                 f"{self.path}: cannot be written; check its owner and mode, or name another "
                 "with --warehouse"
             )
-        return False
+        return new
 
-    def _check_folder(self) -> None:
+    def _check_folder(self) -> list[str]:
         try:
             names = os.listdir(self.path)
         except NotADirectoryError as e:
             raise WarehouseError(f"{self.path} is a file, not a warehouse's folder") from e
         except OSError as e:
             raise WarehouseError(f"{self.path}: cannot be read: {e.strerror}") from e
-        self._checked(names)
+        return self._checked(names)
 
     def _checked(self, names: list[str]) -> list[str]:
         others = [n for n in names if not n.startswith(".") and n not in _HARMLESS]
-        if others and not any(n.startswith("job=") for n in others):
+        if others and not _any_job(others):
             raise WarehouseError(
                 f"{self.root} is not a warehouse: it holds other files ({sorted(others)[0]}) and "
                 "no job; name a new or empty folder"
@@ -326,6 +325,10 @@ def _pruned(table: str, at_ns: int, manifests: list[Manifest]) -> Problem:
         "info",
         n,
     )
+
+
+def _any_job(names: Iterable[str]) -> bool:
+    return any(n.startswith("job=") for n in names)
 
 
 def check_job_id(job: str) -> str:

@@ -403,6 +403,23 @@ def test_ingest_json_and_again(retime, demo_job: Path, tmp_path: Path) -> None:
     assert "1 already there" in retime("ingest", path, "--job", "one").out
 
 
+def test_a_new_warehouse_is_announced_on_stderr(retime, tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text('{"traceEvents": []}')
+    (tmp_path / "made").mkdir()
+    for name, more in (("slip", ()), ("made", ("--json",))):
+        words = ["ingest", "t.json", "--rank", "0", "--warehouse", name, *more]
+        first = retime(*words, "--job", "one")
+        place = str(tmp_path / name)
+        assert first.err == f"new warehouse at {place} (no job was there before)\n"
+        assert "new warehouse" not in first.out
+        if more:
+            assert first.json["new_warehouse"] == place
+        again = retime(*words, "--job", "two")
+        assert again.err == ""
+        if more:
+            assert again.json["new_warehouse"] is None
+
+
 def test_lost_input_is_exit_1(retime, demo_job: Path, tmp_path: Path) -> None:
     import gzip
 

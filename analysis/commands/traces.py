@@ -104,6 +104,7 @@ def ingest(
             kernel_patterns=kernel_patterns,
             ray=ray,
         )
+    tracking.announce(report.new_warehouse)
     if json:
         print_json(tracking.rows_of(report))
     else:
