@@ -236,6 +236,27 @@ def test_light_and_dark_wide_and_narrow(one: Browser, shown: Path, dark: bool, w
     assert one.errors == []
 
 
+def test_a_wide_table_scrolls_in_its_own_box_down_to_its_last_column(
+    one: Browser, shown: Path
+) -> None:
+    one.errors.clear()
+    one.open(shown, width=480)
+    boxes = one.run(
+        """[...document.querySelectorAll('table')].filter(t => t.checkVisibility()).map(t => {
+            const box = t.parentElement, right = e => e.getBoundingClientRect().right;
+            const cut = right(t) - right(box), shade = getComputedStyle(box).backgroundImage;
+            box.scrollLeft = 1e6;
+            return [right(box), cut, right(t) - right(box), shade.includes('gradient')];
+        })"""
+    )
+    assert sum(cut > 50 for _, cut, _, _ in boxes) >= 3  # else there is nothing to see
+    for right, _, left_over, shaded in boxes:
+        assert right <= 480
+        assert left_over < 1
+        assert shaded
+    assert one.run("document.documentElement.scrollWidth") <= 480
+
+
 def test_paper_is_light_and_has_every_panel(one: Browser, shown: Path, tmp_path: Path) -> None:
     one.errors.clear()
     one.open(shown, dark=True)
