@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -46,3 +49,24 @@ def retime_traces() -> Path:
 def demo_job() -> Path:
     """The eight bundled Kineto traces of one H100 host."""
     return ROOT / "analysis" / "demo_job"
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> ModuleType:
+    """tests/ingest/store/s3_server.py: servers of S3's protocol, a proxy, credentials, faults."""
+    path = ROOT / "tests" / "ingest" / "store" / "s3_server.py"
+    spec = importlib.util.spec_from_file_location("s3_server", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def s3_url(s3_server: ModuleType) -> Iterator[str]:
+    """The URL of one such server, with an empty bucket, for all tests of a process."""
+    pytest.importorskip("s3fs", reason="no client for S3: install the extra `s3`")
+    pytest.importorskip("moto", reason="no server of S3's protocol: install `s3-server`")
+    with s3_server.running() as url:
+        yield url

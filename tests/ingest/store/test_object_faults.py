@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 
 import pytest
-import s3_server
 from retime.ingest import object_commits, store
 from retime.ingest.clashes import RankClash
 from retime.ingest.errors import NoSources, StoreBusy, WarehouseError
@@ -62,7 +61,9 @@ class Reader(threading.Thread):
             self.seen.append(Counter(rank for rank, *_ in found))
 
 
-def test_eight_writers_of_their_own_ranks_and_a_reader(local, place, proxy, soon, bringers):
+def test_eight_writers_of_their_own_ranks_and_a_reader(
+    s3_server, local, place, proxy, soon, bringers
+):
     paths, expected = local
     proxy.rule = s3_server.at_random(0.15, seed=1)
     reader = Reader(place)
@@ -82,7 +83,7 @@ def test_eight_writers_of_their_own_ranks_and_a_reader(local, place, proxy, soon
     assert folder.names(claims.FOLDER) == []
 
 
-def test_eight_writers_of_the_same_ranks(local, place, proxy, bringers):
+def test_eight_writers_of_the_same_ranks(s3_server, local, place, proxy, bringers):
     paths, expected = local
     proxy.rule = s3_server.at_random(0.1, seed=2)
     orders = [paths[n:4] + paths[:n] for n in range(4)] * 2
@@ -98,7 +99,9 @@ def test_eight_writers_of_the_same_ranks(local, place, proxy, bringers):
     assert status["new"] + status["already"] == 4 * RANKS
 
 
-def test_of_eight_different_traces_of_a_rank_one_stands(tmp_path, traces, place, proxy, bringers):
+def test_of_eight_different_traces_of_a_rank_one_stands(
+    s3_server, tmp_path, traces, place, proxy, bringers
+):
     paths = [traces(tmp_path / f"{n}.fake", 0, rows=ROWS, salt=n, no_peek=True) for n in range(8)]
     proxy.rule = s3_server.at_random(0.1, seed=3)
     started = [bringers.start(place, "j", [path]) for path in paths]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 import threading
 from pathlib import Path
 
@@ -15,31 +13,10 @@ from retime.ingest.warehouse import Warehouse
 pytest.importorskip("s3fs", reason="no client for S3: install the extra `s3`")
 pytest.importorskip("moto", reason="no server of S3's protocol: install the extra `s3-server`")
 
-_FILE = Path(__file__).resolve().parents[1] / "store" / "s3_server.py"
-
-
-def _loaded():
-    if "s3_server" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("s3_server", _FILE)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["s3_server"] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules["s3_server"])
-    return sys.modules["s3_server"]
-
-
-s3_server = _loaded()
-
-
-@pytest.fixture(scope="module")
-def url():
-    with s3_server.running() as found:
-        yield found
-
 
 @pytest.fixture
-def proxy(url, monkeypatch):
-    found = s3_server.Proxy(url)
+def proxy(s3_server, s3_url, monkeypatch):
+    found = s3_server.Proxy(s3_url)
     for name, value in s3_server.credentials(found.url).items():
         monkeypatch.setenv(name, value)
     from retime.ingest.store import patience
@@ -51,7 +28,7 @@ def proxy(url, monkeypatch):
 
 
 @pytest.fixture
-def address(proxy, tmp_path):
+def address(s3_server, proxy, tmp_path):
     return f"s3://{s3_server.BUCKET}/{tmp_path.name}"
 
 
@@ -76,7 +53,9 @@ def test_nodes_at_once_into_one_job_of_a_bucket(trace, tmp_path, address):
     assert ranks_of(address) == [0, 1, 2, 3]
 
 
-def test_a_store_that_fails_throttles_and_cuts_at_random(trace, tmp_path, spool, address, proxy):
+def test_a_store_that_fails_throttles_and_cuts_at_random(
+    s3_server, trace, tmp_path, spool, address, proxy
+):
     chance = random.Random(5)
     proxy.rule = lambda _: chance.choice(s3_server.FAULTS[:5]) if chance.random() < 0.2 else ""
     for rank in range(4):

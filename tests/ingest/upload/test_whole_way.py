@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -21,24 +20,10 @@ NODES = {"node0": (0, 1), "node1": (2, 3)}
 HERE = Path(__file__).resolve()
 
 
-@pytest.fixture(scope="module")
-def server():
-    spec = importlib.util.spec_from_file_location(
-        "s3_server", HERE.parents[1] / "store" / "s3_server.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault("s3_server", module)
-    spec.loader.exec_module(module)
-    with module.running() as url:
-        yield module.BUCKET, module.credentials(url)
-
-
 def test_a_job_s_straggler_is_found_in_the_bucket_that_its_epilogs_filled(
-    server, tmp_path, epilog, cli, monkeypatch
+    s3_server, s3_url, tmp_path, epilog, cli, monkeypatch
 ):
-    bucket, credentials = server
+    bucket, credentials = s3_server.BUCKET, s3_server.credentials(s3_url)
     warehouse = f"s3://{bucket}/team/warehouse"
     job = [sys.executable, HERE.parents[2] / "gloo_job.py", tmp_path / "out", "--late-rank",
            LATE_RANK, "--late-ms", 40, "--compute-ms", 20]  # fmt: skip
