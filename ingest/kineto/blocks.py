@@ -6,7 +6,7 @@ import queue
 import re
 import threading
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -41,6 +41,13 @@ Scan = Callable[["Window", int], tuple[int, int]]
 
 For END the position is the array's `]`, for MALFORMED the `{` (or other item) not taken.
 """
+
+
+class Steps(NamedTuple):
+    """A reader as `read_array` uses it: how it scans, and how it takes what it has as a batch."""
+
+    scan: Scan
+    take: Callable[[], RawBatch]
 
 
 class Window:

@@ -1,8 +1,8 @@
 """The compiled scan of Chrome-trace events: bytes to columns, with no object per event.
 
-Importing this module costs numba (about a second) and the first call of a machine compiles;
-`scanner` is what to import. Every load goes through the functions at the top, which check their
-bounds when NUMBA_BOUNDSCHECK=1.
+Importing this module costs numba (about a second) and calling it compiles where `machine_code` has
+nothing kept; `scanner` is what to import. Every load goes through the functions at the top, which
+check their bounds when NUMBA_BOUNDSCHECK=1.
 """
 
 # pyright cannot see through numba's decorators.
@@ -19,10 +19,28 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 from .blocks import END, FULL, MALFORMED, MAX_EVENT_BYTES, MORE
-from .rawbatch import ARG, EVENT, FIELDS, INT_COLUMNS, NULL, SYM_COLUMNS
-
-SYMBOLS_FULL = 4
-"""Beside the reasons of `blocks`: the symbol table wants more room."""
+from .rawbatch import ARG, EVENT, NULL
+from .scan_tables import (
+    ARGS,
+    CHAR,
+    CLEARED,
+    DUPLICATE_AT,
+    DUPLICATES,
+    ID,
+    KEY_BYTES,
+    N_COUNTERS,
+    N_SLOTS,
+    N_SYMBOLS,
+    ODD,
+    ODD_AT,
+    POS,
+    PRODUCT,
+    ROWS,
+    SEED,
+    SYM,
+    SYMBOLS_FULL,
+    US,
+)
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
@@ -420,63 +438,12 @@ def _intern(buf, start, end, state, slots, offsets, hashes, arena):
 
 # --- declared keys -------------------------------------------------------------------------
 
-_KINDS = {"char": 0, "sym": 1, "us": 2, "int": 3, "id": 4, "product": 5}
-_CHAR, _SYM, _US, _INT, _ID, _PRODUCT = range(6)
-ARGS = 62
-"""The number of the key `args`, which is no field."""
-
-_N_SLOTS = 256
-_KEY_BYTES = 64
-
-
-def _key_table():
-    """(field or -1 by slot, its key's bytes, its key's length, first and last 8 bytes)."""
-    entries = [(f.key.encode(), f.where, i) for i, f in enumerate(FIELDS)]
-    entries.append((b"args", EVENT, ARGS))
-    field = np.full(_N_SLOTS, -1, np.int64)
-    text = np.zeros((_N_SLOTS, _KEY_BYTES), np.uint8)
-    length = np.zeros(_N_SLOTS, np.int64)
-    first = np.zeros(_N_SLOTS, np.uint64)
-    last = np.zeros(_N_SLOTS, np.uint64)
-    for key, where, number in entries:
-        lo = int.from_bytes(key[:8], "little")
-        hi = int.from_bytes(key[-8:], "little") if len(key) >= 8 else lo
-        slot = _slot_of(len(key), lo, hi, where)
-        while field[slot] >= 0:
-            slot = (slot + 1) % _N_SLOTS
-        field[slot] = number
-        text[slot, : len(key)] = np.frombuffer(key, np.uint8)
-        length[slot] = len(key) + _KEY_BYTES * where
-        first[slot] = lo
-        last[slot] = hi
-    return field, text, length, first, last
-
-
-def _slot_of(length: int, lo: int, hi: int, where: int) -> int:
-    h = (lo ^ (hi * 0x9E3779B97F4A7C15) ^ (length * 31 + where * 7)) & (2**64 - 1)
-    h = (h * 0xFF51AFD7ED558CCD) & (2**64 - 1)
-    return h >> 56
-
-
-KEYS = _key_table()
-KIND_OF = np.array([_KINDS[f.kind] for f in FIELDS], np.int64)
-ROW_OF = np.array(
-    [
-        0 if f.kind == "char" else (SYM_COLUMNS if f.kind == "sym" else INT_COLUMNS).index(f.column)
-        for f in FIELDS
-    ],
-    np.int64,
-)
-SYM_ROW_OF = np.array(
-    [SYM_COLUMNS.index(f.column + "_sym") if f.kind == "id" else 0 for f in FIELDS], np.int64
-)
-
 
 @_jit
 def _field(buf, start, end, where, key_field, key_text, key_length, key_first, key_last):
     """The number of the declared key from start to end, -1 for other keys."""
     length = end - start
-    if length <= 0 or length >= _KEY_BYTES:
+    if length <= 0 or length >= KEY_BYTES:
         return -1
     lo = _word(buf, start)
     if length < 8:
@@ -487,7 +454,7 @@ def _field(buf, start, end, where, key_field, key_text, key_length, key_first, k
     h = lo ^ (hi * np.uint64(0x9E3779B97F4A7C15)) ^ np.uint64(length * 31 + where * 7)
     h *= np.uint64(0xFF51AFD7ED558CCD)
     slot = np.int64(h >> np.uint64(56))
-    tagged = length + _KEY_BYTES * where
+    tagged = length + KEY_BYTES * where
     while True:
         number = key_field[slot]
         if number < 0:
@@ -500,15 +467,10 @@ def _field(buf, start, end, where, key_field, key_text, key_length, key_first, k
                     same = False
             if same:
                 return number
-        slot = (slot + 1) & (_N_SLOTS - 1)
+        slot = (slot + 1) & (N_SLOTS - 1)
 
 
 # --- events --------------------------------------------------------------------------------
-
-# Places in the state array: in and out, but for the last three, which one call sets.
-POS, ROWS, N_SYMBOLS, SEED, CLEARED, N_COUNTERS = 0, 1, 2, 3, 4, 5
-DUPLICATES, DUPLICATE_AT, ODD, ODD_AT = 6, 7, 8, 9
-STATE_SIZE = 16
 
 _CLEAR_ROWS = 512
 
@@ -612,7 +574,7 @@ def scan_events(
                     else:
                         kind = kind_of[f]
                         at = row_of[f]
-                        if kind == _SYM or (kind == _ID and c == 0x22):
+                        if kind == SYM or (kind == ID and c == 0x22):
                             if c == 0x22:
                                 first = p + 1
                                 p, escaped = _string(buf, first)
@@ -634,12 +596,12 @@ def scan_events(
                             if code == -2:
                                 why = SYMBOLS_FULL
                                 break
-                            if kind == _ID:
+                            if kind == ID:
                                 syms[sym_row_of[f], row] = code
                                 ints[at, row] = NULL
                             else:
                                 syms[at, row] = code
-                        elif kind == _CHAR:
+                        elif kind == CHAR:
                             if c != 0x22:
                                 break
                             value = _byte(buf, p + 1)
@@ -658,7 +620,7 @@ def scan_events(
                                     break
                                 ph[row] = 0
                                 p += 1
-                        elif kind == _PRODUCT:
+                        elif kind == PRODUCT:
                             value = 1
                             if c == 0x5B:
                                 p += 1
@@ -691,7 +653,7 @@ def scan_events(
                                 p += 1
                                 c = _byte(buf, p)
                             if c == 0x2D or 0x30 <= c <= 0x39:
-                                if kind == _US:
+                                if kind == US:
                                     value, p, ok = _nanoseconds(buf, p)
                                 elif quoted and c == 0x30 and (_byte(buf, p + 1) | 0x20) == 0x78:
                                     value, p, ok = _hex(buf, p + 2)
@@ -709,12 +671,12 @@ def scan_events(
                                 literal, p = _literal(buf, p)
                                 if literal == 3:
                                     value = NULL
-                                elif literal != 0 and kind != _US:
+                                elif literal != 0 and kind != US:
                                     value = np.int64(2 - literal)
                                 else:
                                     break
                             ints[at, row] = value
-                            if kind == _ID:
+                            if kind == ID:
                                 syms[sym_row_of[f], row] = -1
                 p = _space(buf, p)
                 c = _byte(buf, p)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
@@ -33,14 +32,9 @@ from .header import (
 from .launches import Columns, launch_times, launches
 from .problems import Tally
 from .rawbatch import NULL, RawBatch
+from .readers import prepare, reader
 
-__all__ = ["looks_like", "parse", "peek_rank"]
-
-SMALL_BYTES = 24 << 20
-"""Below this (decompressed, estimated) the reader that starts at once is the faster one."""
-
-USUAL_RATIO = 14
-"""Decompressed to compressed size of a Kineto trace, for that estimate."""
+__all__ = ["looks_like", "parse", "peek_rank", "prepare"]
 
 HELD_ROWS = 1 << 19
 """Device rows held back so that their step is known when they are given out (some 60 MB)."""
@@ -96,10 +90,9 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
         text = KeepingStream(stream)
         reading = cast(BinaryIO, text)
     trace: _Trace | None = None
-    read_events = _reader(source)
+    read_events, beside = reader(source)
     batches = read_events(reading, envelope, found.append)
-    compiled = read_events.__module__ == f"{__package__}.scanner"
-    if threads > 1 and compiled and source.mmap_path is not None:
+    if threads > 1 and beside and source.mmap_path is not None:
         # The compiled scan holds no lock: it runs beside the conversion. Text that cannot be read
         # twice is kept for a bounded stretch only, which a reader ahead of its consumer would
         # outrun.
@@ -123,28 +116,6 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     finally:
         text.close()
         stream.close()
-
-
-def prepare(n_bytes: int) -> None:
-    """Told how many (decompressed) bytes this process is about to parse, in all files together.
-
-    Many small files are worth the compiled scanner's start as much as one large one.
-    """
-    if n_bytes >= SMALL_BYTES:
-        from . import scanner  # noqa: F401
-
-
-Reader = Callable[[BinaryIO, Envelope, Callable[[Problem], None]], Iterator[RawBatch]]
-
-
-def _reader(source: Source) -> Reader:
-    """The reader for a source: the compiled scanner where it pays, or is there already."""
-    size = source.size_bytes * (USUAL_RATIO if source.compressed else 1)
-    if size < SMALL_BYTES and f"{__package__}.scanner" not in sys.modules:
-        from .quick import read_events
-    else:
-        from .scanner import read_events
-    return cast(Reader, read_events)
 
 
 # What a host event's name makes of it.

@@ -27,6 +27,7 @@ from .blocks import (
     MAX_EVENT_BYTES,
     MORE,
     ByteStream,
+    Steps,
     Window,
     read_array,
 )
@@ -102,6 +103,14 @@ def read_events(
     symbols = Symbols()
     builder = BatchBuilder(batch_rows)
     tally = ProblemTally()
+    scan, take = steps(symbols, builder, tally, block_bytes)
+    return read_array(stream, envelope, on_problem, scan, builder, take, tally, block_bytes)
+
+
+def steps(
+    symbols: Symbols, builder: BatchBuilder, tally: ProblemTally, block_bytes: int = BLOCK_BYTES
+) -> Steps:
+    """What `read_array` scans with, and takes batches with: from an empty builder on."""
     size = block_bytes
 
     def scan(window: Window, pos: int) -> tuple[int, int]:
@@ -131,16 +140,7 @@ def read_events(
             pos += end
             size = min(2 * size, block_bytes)
 
-    return read_array(
-        stream,
-        envelope,
-        on_problem,
-        scan,
-        builder,
-        lambda: builder.take(symbols),
-        tally,
-        block_bytes,
-    )
+    return Steps(scan, lambda: builder.take(symbols))
 
 
 def _last_boundary(view, pos: int, end: int) -> int:

@@ -1,25 +1,49 @@
-"""The fast reader: events through the compiled byte scan of `bytescan`, a block at a time."""
+"""The fast reader: events through the compiled byte scan of `bytescan`, a block at a time.
+
+Its machine code is loaded from the user's cache where it is kept, and compiled by numba where not.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
+from .. import machine_code
 from ..schema import Problem
-from . import bytescan, jsontext, lenient
-from .blocks import BATCH_ROWS, BLOCK_BYTES, ByteStream, Window, prefetch, read_array
+from . import jsontext, lenient, scan_tables
+from .blocks import (
+    BATCH_ROWS,
+    BLOCK_BYTES,
+    ByteStream,
+    Steps,
+    Window,
+    prefetch,
+    read_array,
+)
+from .bytescan_code import CODE
 from .rawbatch import BatchBuilder, Envelope, ProblemTally, RawBatch, Symbols
 
-__all__ = ["prefetch", "read_events"]
+__all__ = ["prefetch", "read_events", "steps"]
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    kept = machine_code.load(CODE)
+    if kept is not None:
+        return kept
+    from . import bytescan
+
+    return {f.name: getattr(bytescan, f.name) for f in CODE.functions}
 
 
 class _SymbolTable:
     """Raw bytes of distinct strings, by the scan's own codes, and their codes in `symbols`."""
 
-    def __init__(self, symbols: Symbols) -> None:
+    def __init__(self, symbols: Symbols, rebuild_slots: Callable[..., Any]) -> None:
         self.symbols = symbols
+        self._rebuild_slots = rebuild_slots
         self.slots = np.full(1 << 13, -1, np.int32)
         self.offsets = np.zeros(1 << 12, np.int64)
         self.hashes = np.zeros(1 << 12, np.uint64)
@@ -32,7 +56,7 @@ class _SymbolTable:
             self.offsets = np.concatenate([self.offsets, np.zeros_like(self.offsets)])
             self.hashes = np.concatenate([self.hashes, np.zeros_like(self.hashes)])
             self.slots = np.full(2 * len(self.offsets), -1, np.int32)
-            bytescan.rebuild_slots(self.slots, self.hashes, count)
+            self._rebuild_slots(self.slots, self.hashes, count)
         # The string that did not fit may be longer than all before it.
         self.arena = np.concatenate([self.arena, np.zeros_like(self.arena)])
 
@@ -71,46 +95,54 @@ def read_events(
     where there is no events array.
     """
     symbols = Symbols()
-    table = _SymbolTable(symbols)
     builder = BatchBuilder(batch_rows)
     tally = ProblemTally()
-    state = np.zeros(bytescan.STATE_SIZE, np.int64)
-    state[bytescan.SEED] = int.from_bytes(os.urandom(7), "little")
-    counters = np.zeros((batch_rows, 3), np.int64)
+    scan, take = steps(symbols, builder, tally)
+    return read_array(stream, envelope, on_problem, scan, builder, take, tally, block_bytes)
+
+
+def steps(symbols: Symbols, builder: BatchBuilder, tally: ProblemTally) -> Steps:
+    """What `read_array` scans with, and takes batches with: from an empty builder on."""
+    functions = _functions()
+    scan_events = functions["scan_events"]
+    table = _SymbolTable(symbols, functions["rebuild_slots"])
+    state = np.zeros(scan_tables.STATE_SIZE, np.int64)
+    state[scan_tables.SEED] = int.from_bytes(os.urandom(7), "little")
+    counters = np.zeros((builder.capacity, 3), np.int64)
 
     def scan(window: Window, pos: int) -> tuple[int, int]:
         first = builder.n
-        state[bytescan.POS] = pos
-        state[bytescan.ROWS] = first
-        state[bytescan.N_COUNTERS] = 0
-        state[bytescan.DUPLICATES] = state[bytescan.ODD] = 0
+        state[scan_tables.POS] = pos
+        state[scan_tables.ROWS] = first
+        state[scan_tables.N_COUNTERS] = 0
+        state[scan_tables.DUPLICATES] = state[scan_tables.ODD] = 0
         while True:
-            why = bytescan.scan_events(
+            why = scan_events(
                 window.data, window.n, state, builder.ph, builder.ints, builder.syms,
                 builder.capacity, table.slots, table.offsets, table.hashes, table.arena, counters,
-                *bytescan.KEYS, bytescan.KIND_OF, bytescan.ROW_OF, bytescan.SYM_ROW_OF,
+                *scan_tables.KEYS, scan_tables.KIND_OF, scan_tables.ROW_OF, scan_tables.SYM_ROW_OF,
             )  # fmt: skip
-            if why != bytescan.SYMBOLS_FULL:
+            if why != scan_tables.SYMBOLS_FULL:
                 break
-            table.grow(int(state[bytescan.N_SYMBOLS]))
-        builder.n = int(state[bytescan.ROWS])
+            table.grow(int(state[scan_tables.N_SYMBOLS]))
+        builder.n = int(state[scan_tables.ROWS])
         builder.ints[-1, first : builder.n] += window.base
-        for row, start, end in counters[: state[bytescan.N_COUNTERS]].tolist():
+        for row, start, end in counters[: state[scan_tables.N_COUNTERS]].tolist():
             extra = lenient.counter_args(bytes(window.view[start:end]))
             if extra is not None:
                 builder.extras[row] = extra
         for code, count, at in (
-            ("duplicate_key", bytescan.DUPLICATES, bytescan.DUPLICATE_AT),
-            ("malformed_event", bytescan.ODD, bytescan.ODD_AT),
+            ("duplicate_key", scan_tables.DUPLICATES, scan_tables.DUPLICATE_AT),
+            ("malformed_event", scan_tables.ODD, scan_tables.ODD_AT),
         ):
             if state[count]:
                 tally.add(code, window.base + int(state[at]), "", int(state[count]))
-        return int(state[bytescan.POS]), why
+        return int(state[scan_tables.POS]), why
 
     def take() -> RawBatch:
-        state[bytescan.CLEARED] = 0
+        state[scan_tables.CLEARED] = 0
         offset = int(builder.ints[-1, 0])
-        remap = table.remap(int(state[bytescan.N_SYMBOLS]), tally, offset)
+        remap = table.remap(int(state[scan_tables.N_SYMBOLS]), tally, offset)
         return builder.take(symbols, remap)
 
-    return read_array(stream, envelope, on_problem, scan, builder, take, tally, block_bytes)
+    return Steps(scan, take)

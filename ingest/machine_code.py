@@ -1,0 +1,299 @@
+"""Machine code of compiled functions in a file of the user's cache, called without the compiler.
+
+Importing numba takes a second and compiling some more. Functions over arrays and integers that
+allocate nothing and raise nothing need neither once they are compiled: llvmlite alone loads their
+object code in milliseconds. Where there is none, `start` lets a process of its own make it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from . import caches
+
+FORMAT = 1
+"""Of the file, and of how the code is called."""
+
+MAX_BYTES = 16 << 20
+STALE_S = 180.0
+"""Nobody compiles for so long: who began was killed."""
+
+KEPT_DAYS = 30
+"""Files of other versions that nobody wrote for so long go when a new one is written."""
+
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from retime.ingest.machine_code import make_named; make_named(sys.argv[2], sys.argv[3])"
+)
+
+
+class Function(NamedTuple):
+    """A function of the compiled module: its name, argument types and result.
+
+    Types are those of numpy (`i8`, `u1`), for an array with its dimensions behind a colon
+    (`i8:2`). The result is an `i8`, or nothing at all.
+    """
+
+    name: str
+    arguments: str
+    returns: bool = True
+
+
+class Code(NamedTuple):
+    """Functions of one module that are compiled together, and the modules they depend on."""
+
+    module: str
+    functions: tuple[Function, ...]
+    sources: tuple[str, ...]
+
+
+Functions = dict[str, Callable[..., Any]]
+
+_loaded: dict[Code, Functions] = {}
+_engines: list[Any] = []
+_makers: dict[Code, subprocess.Popen | None] = {}
+
+
+def plain() -> bool:
+    """Whether functions are wanted as they are written, or checked: then nothing kept is used."""
+    return any(
+        os.environ.get(name, "0") not in ("", "0")
+        for name in (
+            "NUMBA_BOUNDSCHECK",
+            "NUMBA_DISABLE_JIT",
+            "NUMBA_DEBUG",
+            "NUMBA_FULL_TRACEBACKS",
+        )
+    )
+
+
+def is_loaded(code: Code) -> bool:
+    """Whether this process has the functions, so that calling them costs nothing more."""
+    return code in _loaded
+
+
+def load(code: Code) -> Functions | None:
+    """The functions by name, from this process or from the file that keeps them; else None."""
+    if plain():
+        return None
+    found = _loaded.get(code)
+    if found is None:
+        with contextlib.suppress(OSError, RuntimeError, ValueError, ImportError):
+            path = _path(code)
+            if path.exists():
+                found = _loaded[code] = _linked(code, _read(path))
+    return found
+
+
+def start(code: Code) -> bool:
+    """Begins to make the code in a process of its own; whether it, or somebody else, is at it."""
+    if plain():
+        return False
+    if code in _makers:
+        return is_making(code)
+    try:
+        path = _path(code)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not caches.own(path.parent):
+            return False
+        if not _begin(path):
+            _makers[code] = None
+            return True
+        _makers[code] = subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(sys.path), code.module, str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # what it makes is for the next run, too
+        )
+    except (OSError, RuntimeError, ImportError):
+        return False
+    return True
+
+
+def is_making(code: Code) -> bool:
+    """Whether it was begun here or found begun, and has not failed as far as is known."""
+    if code not in _makers:
+        return False
+    maker = _makers[code]
+    return maker is None or maker.poll() in (None, 0)
+
+
+def make_named(module: str, path: str) -> None:
+    """Makes the code that a module of that name declares beside it; see `make`."""
+    package, _, name = module.rpartition(".")
+    declared = importlib.import_module(f"{package}.{name}_code")
+    try:
+        make(declared.CODE, Path(path))
+    finally:
+        _making(Path(path)).unlink(missing_ok=True)
+
+
+def make(code: Code, path: Path | None = None) -> None:
+    """Compiles the functions and keeps them. Raises OSError, or whatever numba raises."""
+    path = _path(code) if path is None else path
+    module = importlib.import_module(code.module)
+    objects = [(f.name, *_compiled(getattr(module, f.name), f)) for f in code.functions]
+    payload = b"".join(text for _, _, text in objects)
+    head = {
+        "format": FORMAT,
+        "functions": {name: [symbol, len(text)] for name, symbol, text in objects},
+        "sha256": hashlib.sha256(payload).hexdigest(),
+    }
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:
+        try:
+            f.write(json.dumps(head).encode() + b"\n" + payload)
+            f.close()
+            os.replace(f.name, path)
+        except BaseException:
+            os.unlink(f.name)
+            raise
+    for other in path.parent.glob("code-*"):
+        if other != path and time.time() - other.stat().st_mtime > KEPT_DAYS * 86_400:
+            other.unlink(missing_ok=True)
+
+
+def _compiled(function: Any, declared: Function) -> tuple[str, bytes]:
+    """(symbol, object code) of a function that numba compiles, without its Python sides."""
+    import numba
+    from numba import types
+
+    def typed(text: str) -> Any:
+        name, _, dimensions = text.partition(":")
+        scalar = getattr(types, f"{'u' if name[0] == 'u' else ''}int{8 * int(name[1:])}")
+        return types.Array(scalar, int(dimensions), "C") if dimensions else scalar
+
+    options = {**function.targetoptions, "_nrt": False}
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options.pop("nopython", None)
+    bare = numba.njit(**options)(function.py_func)
+    bare.compile(tuple(map(typed, declared.arguments.split())))
+    (made,) = bare.overloads.values()
+    return made.fndesc.llvm_func_name, made.library._get_compiled_object()
+
+
+def _path(code: Code) -> Path:
+    """The file for this text, compiler and processor. Raises RuntimeError for who has no home."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    found = hashlib.sha256()
+    for part in (
+        FORMAT, code, llvmlite.__version__, llvm.get_default_triple(), llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(), os.environ.get("NUMBA_CPU_NAME"),
+        os.environ.get("NUMBA_CPU_FEATURES"), os.environ.get("NUMBA_OPT"),
+    ):  # fmt: skip
+        found.update(repr(part).encode() + b"\0")
+    here = Path(__file__).resolve().parent
+    for source in code.sources:
+        found.update((here / source).read_bytes() + b"\0")
+    name = code.module.rpartition(".")[2]
+    return caches.folder() / f"code-{name}-{found.hexdigest()[:24]}"
+
+
+def _making(path: Path) -> Path:
+    return path.with_name(path.name + ".making")
+
+
+def _begin(path: Path) -> bool:
+    """Whether it is this process's turn to make the file; of several, one makes it."""
+    mark = _making(path)
+    for _ in range(2):
+        try:
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            return True
+        except FileExistsError:
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - mark.stat().st_mtime < STALE_S:
+                    return False
+                mark.unlink()
+    return False
+
+
+def _read(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Head and object codes of a file that only this user can have written. Raises ValueError."""
+    with open(path, "rb") as f:
+        if not caches.own(f.fileno()) or not caches.own(path.parent):
+            raise ValueError(f"{path}: others may write to it")
+        text = f.read(MAX_BYTES)
+    first, _, payload = text.partition(b"\n")
+    head = json.loads(first)
+    if head.get("format") != FORMAT or head["sha256"] != hashlib.sha256(payload).hexdigest():
+        raise ValueError(f"{path}: damaged")
+    return head, payload
+
+
+def _linked(code: Code, kept: tuple[dict[str, Any], bytes]) -> Functions:
+    import llvmlite.binding as llvm
+
+    head, payload = kept
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True
+    )
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    _engines.append(engine)
+    at = 0
+    for _, size in head["functions"].values():
+        engine.add_object_file(llvm.ObjectFileRef.from_data(payload[at : at + size]))
+        at += size
+    engine.finalize_object()
+    found = {}
+    for function in code.functions:
+        address = engine.get_function_address(head["functions"][function.name][0])
+        if not address:
+            raise ValueError(f"no {function.name} in the file")
+        found[function.name] = _caller(address, function)
+    return found
+
+
+def _caller(address: int, function: Function) -> Callable[..., int | None]:
+    """A Python function that calls the code at an address in numba's own convention.
+
+    (result, exception, arguments) -> status. An array is: its owner twice (none), items, bytes of
+    an item, address, shape, strides. The interpreter is let go meanwhile.
+    """
+    import numpy as np
+
+    kinds: list[tuple[Any, int]] = []
+    native: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
+    for text in function.arguments.split():
+        name, _, dimensions = text.partition(":")
+        n = int(dimensions or 0)
+        kinds.append((np.dtype(name), n))
+        pointers, sizes = [ctypes.c_void_p] * 2, [ctypes.c_int64] * 2
+        shape = [ctypes.c_int64] * (2 * n)
+        native += [*pointers, *sizes, ctypes.c_void_p, *shape] if n else [ctypes.c_int64]
+    jump = ctypes.CFUNCTYPE(ctypes.c_int32, *native)(address)
+
+    def call(*arguments: Any) -> int | None:
+        flat: list[Any] = []
+        for (dtype, n), value in zip(kinds, arguments, strict=True):
+            if not n:
+                flat.append(int(value))
+                continue
+            if value.dtype != dtype or value.ndim != n or not value.flags.c_contiguous:
+                raise TypeError(f"{function.name}: not an array of {dtype}, {n} dimensions")
+            flat += (None, None, value.size, value.itemsize, value.ctypes.data)
+            flat += (*value.shape, *value.strides)
+        result, error = ctypes.c_int64(), ctypes.c_void_p()
+        status = jump(ctypes.addressof(result), ctypes.addressof(error), *flat)
+        if status not in (0, -2):  # -2 says None
+            raise RuntimeError(f"{function.name} ended with {status}")
+        return result.value if function.returns else None
+
+    return call
