@@ -59,6 +59,10 @@ class Code(NamedTuple):
     sources: tuple[str, ...]
 
 
+_OF_C = ("memset", "memcpy", "memmove")
+_NEVER_CALLED = ("NRT_MemInfo_call_dtor",)
+"""What numba frees arrays with that have an owner: those given here have none."""
+
 Functions = dict[str, Callable[..., Any]]
 
 _loaded: dict[Code, Functions] = {}
@@ -136,22 +140,29 @@ def make_named(module: str, path: str) -> None:
     package, _, name = module.rpartition(".")
     declared = importlib.import_module(f"{package}.{name}_code")
     try:
-        make(declared.CODE, Path(path))
+        make(declared.CODE, Path(path), declared.check)
     finally:
         _making(Path(path)).unlink(missing_ok=True)
 
 
-def make(code: Code, path: Path | None = None) -> None:
-    """Compiles the functions and keeps them. Raises OSError, or whatever numba raises."""
+def make(
+    code: Code, path: Path | None = None, check: Callable[[Functions], None] | None = None
+) -> None:
+    """Compiles the functions, lets `check` try them and keeps them.
+
+    Raises OSError, and whatever numba and `check` raise.
+    """
     path = _path(code) if path is None else path
     module = importlib.import_module(code.module)
     objects = [(f.name, *_compiled(getattr(module, f.name), f)) for f in code.functions]
     payload = b"".join(text for _, _, text in objects)
-    head = {
+    head: dict[str, Any] = {
         "format": FORMAT,
         "functions": {name: [symbol, len(text)] for name, symbol, text in objects},
         "sha256": hashlib.sha256(payload).hexdigest(),
     }
+    if check is not None:  # a call that ends the process leaves no file
+        check(_linked(code, (head, payload)))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:
         try:
@@ -182,7 +193,12 @@ def _compiled(function: Any, declared: Function) -> tuple[str, bytes]:
     bare = numba.njit(**options)(function.py_func)
     bare.compile(tuple(map(typed, declared.arguments.split())))
     (made,) = bare.overloads.values()
-    return made.fndesc.llvm_func_name, made.library._get_compiled_object()
+    library = made.library
+    needed = {f.name for f in library._final_module.functions if f.is_declaration}
+    needed = {n for n in needed if not n.startswith("llvm.")} - set(_OF_C) - set(_NEVER_CALLED)
+    if needed:
+        raise RuntimeError(f"{declared.name} needs what nothing kept has: {sorted(needed)}")
+    return made.fndesc.llvm_func_name, library._get_compiled_object()
 
 
 def _path(code: Code) -> Path:
@@ -245,6 +261,11 @@ def _linked(code: Code, kept: tuple[dict[str, Any], bytes]) -> Functions:
     machine = llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), jit=True
     )
+    # LLVM takes what it cannot find for address 0.
+    c = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
+    for name in (*_OF_C, *_NEVER_CALLED):
+        symbol = c[name if name in _OF_C else "abort"]
+        llvm.add_symbol(name, ctypes.cast(symbol, ctypes.c_void_p).value)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     _engines.append(engine)
     at = 0

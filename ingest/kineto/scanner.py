@@ -29,7 +29,7 @@ from .rawbatch import BatchBuilder, Envelope, ProblemTally, RawBatch, Symbols
 __all__ = ["prefetch", "read_events", "steps"]
 
 
-def _functions() -> dict[str, Callable[..., Any]]:
+def _functions() -> machine_code.Functions:
     kept = machine_code.load(CODE)
     if kept is not None:
         return kept
@@ -38,7 +38,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
     return {f.name: getattr(bytescan, f.name) for f in CODE.functions}
 
 
-class _SymbolTable:
+class SymbolTable:
     """Raw bytes of distinct strings, by the scan's own codes, and their codes in `symbols`."""
 
     def __init__(self, symbols: Symbols, rebuild_slots: Callable[..., Any]) -> None:
@@ -101,11 +101,19 @@ def read_events(
     return read_array(stream, envelope, on_problem, scan, builder, take, tally, block_bytes)
 
 
-def steps(symbols: Symbols, builder: BatchBuilder, tally: ProblemTally) -> Steps:
-    """What `read_array` scans with, and takes batches with: from an empty builder on."""
-    functions = _functions()
+def steps(
+    symbols: Symbols,
+    builder: BatchBuilder,
+    tally: ProblemTally,
+    functions: machine_code.Functions | None = None,
+) -> Steps:
+    """What `read_array` scans with, and takes batches with: from an empty builder on.
+
+    `functions` are the compiled ones, where not those that are kept or made now.
+    """
+    functions = functions or _functions()
     scan_events = functions["scan_events"]
-    table = _SymbolTable(symbols, functions["rebuild_slots"])
+    table = SymbolTable(symbols, functions["rebuild_slots"])
     state = np.zeros(scan_tables.STATE_SIZE, np.int64)
     state[scan_tables.SEED] = int.from_bytes(os.urandom(7), "little")
     counters = np.zeros((builder.capacity, 3), np.int64)
