@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from . import caches
 
-FORMAT = 1
+FORMAT = 2
 """Of the file, and of how the code is called."""
 
 MAX_BYTES = 16 << 20
@@ -156,17 +156,14 @@ def make(
     module = importlib.import_module(code.module)
     objects = [(f.name, *_compiled(getattr(module, f.name), f)) for f in code.functions]
     payload = b"".join(text for _, _, text in objects)
-    head: dict[str, Any] = {
-        "format": FORMAT,
-        "functions": {name: [symbol, len(text)] for name, symbol, text in objects},
-        "sha256": hashlib.sha256(payload).hexdigest(),
-    }
+    head = {name: [symbol, len(text)] for name, symbol, text in objects}
     if check is not None:  # a call that ends the process leaves no file
         check(_linked(code, (head, payload)))
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as f:
         try:
-            f.write(json.dumps(head).encode() + b"\n" + payload)
+            text = json.dumps(head).encode() + b"\n" + payload
+            f.write(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
             f.close()
             os.replace(f.name, path)
         except BaseException:
@@ -239,20 +236,24 @@ def _begin(path: Path) -> bool:
     return False
 
 
-def _read(path: Path) -> tuple[dict[str, Any], bytes]:
+_Kept = tuple[dict[str, Any], bytes]
+"""Symbol and bytes of each function, and all their object code."""
+
+
+def _read(path: Path) -> _Kept:
     """Head and object codes of a file that only this user can have written. Raises ValueError."""
     with open(path, "rb") as f:
         if not caches.own(f.fileno()) or not caches.own(path.parent):
             raise ValueError(f"{path}: others may write to it")
         text = f.read(MAX_BYTES)
-    first, _, payload = text.partition(b"\n")
-    head = json.loads(first)
-    if head.get("format") != FORMAT or head["sha256"] != hashlib.sha256(payload).hexdigest():
+    digest, _, text = text.partition(b"\n")
+    if digest != hashlib.sha256(text).hexdigest().encode():
         raise ValueError(f"{path}: damaged")
-    return head, payload
+    head, _, payload = text.partition(b"\n")
+    return json.loads(head), payload
 
 
-def _linked(code: Code, kept: tuple[dict[str, Any], bytes]) -> Functions:
+def _linked(code: Code, kept: _Kept) -> Functions:
     import llvmlite.binding as llvm
 
     head, payload = kept
@@ -269,13 +270,13 @@ def _linked(code: Code, kept: tuple[dict[str, Any], bytes]) -> Functions:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     _engines.append(engine)
     at = 0
-    for _, size in head["functions"].values():
+    for _, size in head.values():
         engine.add_object_file(llvm.ObjectFileRef.from_data(payload[at : at + size]))
         at += size
     engine.finalize_object()
     found = {}
     for function in code.functions:
-        address = engine.get_function_address(head["functions"][function.name][0])
+        address = engine.get_function_address(head[function.name][0])
         if not address:
             raise ValueError(f"no {function.name} in the file")
         found[function.name] = _caller(address, function)

@@ -116,6 +116,9 @@ def steps(
     def scan(window: Window, pos: int) -> tuple[int, int]:
         nonlocal size
         while True:
+            room = builder.capacity - builder.n
+            if not room:
+                return pos, FULL
             pos = _BETWEEN.match(window.view, pos, window.n).end()  # type: ignore[union-attr]
             cut = _last_boundary(window.view, pos, min(window.n, pos + size))
             if cut <= pos:
@@ -130,11 +133,8 @@ def steps(
                 # Looking for the one bad event: the good ones around it stay on the fast path.
                 size = max(_SMALL, min(size, cut - pos) // 4)
                 continue
-            room = builder.capacity - builder.n
-            if len(events) > room:
-                if builder.n:
-                    return pos, FULL
-                del events[room:], spans[room:]
+            # Batches end where the compiled scan ends them: rows are put in order by batch.
+            del events[room:], spans[room:]
             starts, end = _offsets(chunk, spans)
             _add_rows(events, starts, spans, window.base + pos, builder, symbols, tally)
             pos += end
