@@ -24,6 +24,7 @@ from retime import __version__
 from retime.ingest import staging
 from retime.ingest.derive import derive
 from retime.ingest.manifest import Manifest, Part, source_part
+from retime.ingest.roster import Roster
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES, event_id
 from retime.ingest.stage import source_id
@@ -62,7 +63,7 @@ def make(warehouse: Path, job: str, hosts: int = 8, events: int = 100_000) -> No
         return
     with tempfile.TemporaryDirectory() as scratch:
         demo = _demo(Path(scratch))
-        known: dict[str, Manifest | None] = {}
+        known = Roster.read(folder)
         with staging.staging(folder) as staged:
             for rank in range(world):
                 tables = rank_tables(demo, rank, hosts, events)
