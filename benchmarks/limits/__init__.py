@@ -1,0 +1,1 @@
+"""What the machine allows: reading, inflating and parsing files, moving memory, counting."""

@@ -1,0 +1,83 @@
+"""What a file costs before anything is known of it: its bytes, inflated, and parsed as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.suite.clock import timed
+
+BLOCK = 8 << 20
+
+
+def read(path: str) -> dict[str, Any]:
+    """Every byte read and added up, in blocks."""
+    import numpy as np
+
+    def go() -> tuple[int, int]:
+        block, whole, total = bytearray(BLOCK), 0, 0
+        with open(path, "rb", buffering=0) as f:
+            while n := f.readinto(block):
+                words = np.frombuffer(block, np.uint64, n // 8)
+                total ^= int(np.bitwise_xor.reduce(words)) if len(words) else 0
+                whole += n
+        return whole, total
+
+    n, _ = timed(go)
+    return {"rows": n}
+
+
+def inflate(path: str) -> dict[str, Any]:
+    """A gzip file inflated, in blocks, with the library that retime inflates with."""
+    from isal import igzip
+
+    def go() -> int:
+        whole = 0
+        with igzip.open(path, "rb") as f:
+            while block := f.read(BLOCK):
+                whole += len(block)
+        return whole
+
+    return {"rows": timed(go)}
+
+
+def simdjson_dom(path: str) -> dict[str, Any]:
+    """A file in memory parsed into simdjson's tape, nothing made of it (the package pysimdjson)."""
+    import simdjson
+
+    with open(path, "rb") as f:
+        data = f.read()
+    parser = simdjson.Parser()
+    document: Any = None
+
+    def go() -> None:
+        nonlocal document
+        document = parser.parse(data)
+
+    timed(go)
+    return {"rows": len(document["traceEvents"])}
+
+
+def simdjson_scan(path: str, small: str) -> dict[str, Any]:
+    """C++ simdjson on demand: the fields that retime declares into columns, nothing written."""
+    from benchmarks.limits import simdjson
+
+    simdjson.scan_seconds(small)
+    return {"seconds": simdjson.scan_seconds(path)}
+
+
+def simdjson_write(path: str, small: str) -> dict[str, Any]:
+    """The same scan with retime's conversion to tables and its Parquet writer behind it."""
+    from benchmarks.limits import simdjson
+
+    simdjson.scan_and_write_seconds(small)
+    return {"seconds": simdjson.scan_and_write_seconds(path)}
+
+
+def simdjson_there() -> dict[str, Any]:
+    """Raises SystemExit, which says why, where C++ simdjson cannot be compared with."""
+    from benchmarks.limits import simdjson
+
+    why = simdjson.available()
+    if why is not None:
+        raise SystemExit(why)
+    return {"seconds": 0.0}

@@ -1,0 +1,98 @@
+"""Inputs of the benchmarks, made once each, by processes of their own (this one stays small)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cached_property
+from pathlib import Path
+
+from benchmarks.scale.measured import ROOT, measured
+
+from .case import RUN_WAY
+
+
+class Inputs:
+    """Where inputs lie and how much is asked for: `quick` leaves the largest sizes out, `large`
+    adds the job of 1,024 ranks, `tiny` is for tests. Raises RuntimeError where one cannot be made.
+    """
+
+    def __init__(
+        self, folder: Path, *, quick: bool = False, large: bool = False, tiny: bool = False,
+        traces: Path | None = None, artifact: Path | None = None,
+        artifact_python: Path | None = None,
+    ):  # fmt: skip
+        self.folder = folder
+        self.quick, self.large, self.tiny = quick or tiny, large, tiny
+        self.traces, self.artifact = traces, artifact
+        self.artifact_python = artifact_python or Path(sys.executable)
+
+    def tiled(self, mb: float) -> Path:
+        """A Kineto trace of about so many megabytes: the bundled job's first rank, repeated."""
+        path = self.folder / f"tiled-{mb:g}.json"
+        if not path.exists():
+            self._make("tiled", path, mb * 1e6)
+        return path
+
+    def gzipped(self, path: Path) -> Path:
+        """The file in gzip, at the level that profilers use by custom."""
+        packed = path.with_name(path.name + ".gz")
+        if not packed.exists():
+            self._make("gzipped", path, packed)
+        return packed
+
+    def generated(self, ranks: int, steps: int) -> Path:
+        """A made-up job's traces, records and routing: a folder a host."""
+        folder = self.folder / f"generated-{ranks}-{steps}"
+        if not folder.exists():
+            self._make("generated", folder, ranks, steps)
+        return folder
+
+    def warehouse(self, hosts: int, events: int) -> Path:
+        """A warehouse with a job `cluster` of 8 ranks a host, so many events each."""
+        folder = self.folder / f"cluster-{hosts}-{events}"
+        if not folder.exists():
+            self._make("warehouse", folder, hosts, events)
+        return folder
+
+    def ingested(self, source: Path, name: str) -> Path:
+        """A warehouse with a job `cluster` of a folder's files."""
+        folder = self.folder / f"warehouse-{name}"
+        if not folder.exists():
+            self._make("ingested", folder, source)
+        return folder
+
+    @cached_property
+    def demo(self) -> Path:
+        """The traces of the bundled job: 8 ranks of a real run."""
+        return ROOT / "analysis" / "demo_job"
+
+    @cached_property
+    def in_notebooks(self) -> tuple[str, ...]:
+        """The public views that the notebooks ask more than once."""
+        told = measured([sys.executable, "-m", "benchmarks.suite.make", "in_notebooks"]).printed
+        return tuple(told.split())
+
+    @cached_property
+    def no_simdjson(self) -> str:
+        """Why C++ simdjson cannot be compared with; "" where it can."""
+        try:
+            measured([sys.executable, "-m", RUN_WAY, "limits.files.simdjson_there"])
+        except RuntimeError as e:
+            return str(e).strip().splitlines()[-1]
+        return ""
+
+    def _make(self, what: str, *words: object) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        measured([sys.executable, "-m", "benchmarks.suite.make", what, *map(str, words)])
+
+
+def can_import(module: str) -> bool:
+    """Whether another Python process finds the module; nothing is imported here."""
+    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return not subprocess.run([sys.executable, "-c", code], check=False).returncode
+
+
+def without(module: str, package: str = "") -> str:
+    """Why a way that needs the module is missing; "" if it is there."""
+    return "" if can_import(module) else f"{package or module} is not installed"

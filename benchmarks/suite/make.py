@@ -1,0 +1,82 @@
+"""Makes one input: `python -m benchmarks.suite.make WHAT ...`, as `inputs.Inputs` asks for it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def tiled(path: str, size: str) -> None:
+    """A trace of about so many bytes."""
+    from benchmarks.tiled import write_tiled
+
+    with _whole(path) as part:
+        write_tiled(part, int(float(size)))
+
+
+def gzipped(path: str, packed: str) -> None:
+    """The file's bytes in gzip at level 6."""
+    import zlib
+
+    with _whole(packed) as part, open(path, "rb") as source, open(part, "wb") as f:
+        packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+        while block := source.read(8 << 20):
+            f.write(packer.compress(block))
+        f.write(packer.flush())
+
+
+def generated(folder: str, ranks: str, steps: str) -> None:
+    """The made-up job of `benchmarks.scale`."""
+    from benchmarks.scale.generate import generate
+    from benchmarks.scale.shape import shaped
+
+    with _whole(folder) as part:
+        generate(part, shaped(int(ranks), steps=int(steps)), len(os.sched_getaffinity(0)))
+
+
+def warehouse(folder: str, hosts: str, events: str) -> None:
+    """A job of many ranks as tables, without traces."""
+    from benchmarks.cluster_job import make
+
+    with _whole(folder) as part:
+        make(part, "cluster", int(hosts), int(events))
+
+
+def ingested(folder: str, source: str) -> None:
+    """What `retime ingest` makes of a folder."""
+    import retime
+
+    with _whole(folder) as part:
+        retime.open(str(part)).ingest([source], job="cluster")
+
+
+def in_notebooks() -> None:
+    """Prints the public views that the notebooks ask more than once."""
+    from .ways.queries import in_notebooks as names
+
+    print(" ".join(names()))
+
+
+@contextmanager
+def _whole(goal: str) -> Iterator[Path]:
+    """A place to write to, which gets its name when all of it is there."""
+    part = Path(goal).with_name(f".part-{Path(goal).name}")
+    yield part
+    part.rename(goal)
+
+
+if __name__ == "__main__":
+    {
+        f.__name__: f
+        for f in (
+            tiled,
+            gzipped,
+            generated,
+            warehouse,
+            ingested,
+            in_notebooks,
+        )
+    }[sys.argv[1]](*sys.argv[2:])

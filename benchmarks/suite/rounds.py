@@ -1,0 +1,48 @@
+"""Ways of a case by turns: A B C A B C, so that what disturbs the machine disturbs all alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import process
+from .case import Case, Way
+
+Rounds = dict[str, list[dict[str, Any] | None]]
+
+
+def measured(
+    case: Case, runs: int, scratch: Path, tell: Callable[[str], None]
+) -> tuple[Rounds, dict[str, str]]:
+    """What each way took in each round (None where it is not run so often), and what is missing.
+
+    A way that fails is missing, with its last words.
+    """
+    rounds: Rounds = {w.name: [] for w in case.ways if not w.missing}
+    missing = {w.name: w.missing for w in case.ways if w.missing}
+    for k in range(runs):
+        for way in case.ways:
+            if way.name in missing:
+                continue
+            if way.rounds is not None and k >= way.rounds:
+                rounds[way.name].append(None)
+                continue
+            try:
+                took = process.run(way, scratch)
+            except process.Failed as e:
+                missing[way.name] = f"failed: {e}"
+                rounds.pop(way.name)
+                tell(f"{case.name:44.44} {way.name:44.44} failed: {e}")
+                continue
+            rounds[way.name].append(took)
+            tell(_line(case, way, k, took))
+    return rounds, missing
+
+
+def _line(case: Case, way: Way, k: int, took: dict[str, Any]) -> str:
+    seconds = took[way.clock] if took.get(way.clock) is not None else took["wall_s"]
+    return (
+        f"{case.name:44.44} {way.name:44.44} {k + 1}  {seconds:9.3f} s  "
+        f"cpu {took['cpu_s']:8.2f} s  peak {took['peak_bytes'] / 1e6:6.0f} MB"
+    )
