@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,8 @@ class Comm:
     name: str = ""
     calls: dict[str, int] = field(default_factory=dict)
     """lines of each operation so far"""
+    member: int | None = None
+    """its number among those whose members are asked for"""
 
 
 @dataclass(eq=False, slots=True)
@@ -126,17 +129,28 @@ class Survey:
         return process
 
 
-def survey(source: Source, c: Collector) -> Survey:
-    """Reads a log once for what names its processes and communicators.
+LinesOf = Callable[["Source", Survey], Iterator[tuple[int, bytes]]]
 
-    Memory grows with the communicators of the processes, not with the log.
-    """
-    found = Survey()
+
+def every_line(source: Source, found: Survey) -> Iterator[tuple[int, bytes]]:
+    """(byte offset, line) of all lines."""
 
     def quiet(code: str, message: str, severity: str, *, offset: int) -> None:
         """The second pass tells what is odd about lines."""
 
     for offset, line, _ in lines(source, quiet, MAX_LINE_BYTES):
+        yield offset, line
+
+
+def survey(source: Source, c: Collector, lines_of: LinesOf = every_line) -> Survey:
+    """Reads a log once for what names its processes and communicators.
+
+    `lines_of(source, found)` may leave out lines without any of the words that are looked for, and
+    those with NCCL's mark once `found.has_message`. Memory grows with the communicators of the
+    processes, not with the log.
+    """
+    found = Survey()
+    for offset, line in lines_of(source, found):
         if b"CCL version" in line:
             for library, version in _VERSION.findall(line[:8192]):
                 found.versions[f"{library.decode().lower()} {version.decode()}"] += 1

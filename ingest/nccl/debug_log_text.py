@@ -45,6 +45,8 @@ _VIRTUAL_NIC = re.compile(
 )
 _NET_INDEX = re.compile(r"(\d{1,5})(?:\(\d{1,8}\))?\Z")
 _TEXT_BYTES = 1200
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+"""Operations with a root."""
 
 
 class Link(NamedTuple):
@@ -64,17 +66,24 @@ class Link(NamedTuple):
     comm: bytes | None
 
 
-class Collective(NamedTuple):
-    """A call: bytes of this rank's buffers, None where the element type is unknown."""
+class Call(NamedTuple):
+    """What a line of the subsystem COLL says; `unit_bytes` are of one element.
+
+    None where the element type is unknown, and where the count is not of the caller's buffers.
+    """
 
     op: str
     dtype: str | None
-    in_bytes: int | None
-    out_bytes: int | None
+    unit_bytes: int | None
+    count: int
     root: int | None
-    peer: int | None
     comm: bytes
     size: int
+
+    def buffers(self, place: int | None) -> tuple[int | None, int | None]:
+        """(input, output) bytes of the rank at this place of the communicator (None: unknown)."""
+        n_bytes = None if self.unit_bytes is None else self.count * self.unit_bytes
+        return buffers(self.op, n_bytes, self.size, None if place is None else place == self.root)
 
 
 class Choice(NamedTuple):
@@ -165,27 +174,20 @@ def _op(name: bytes) -> str | None:
     return op_of_collective_name(name.decode())
 
 
-def collective(text: bytes, place: int | None = None) -> Collective | None:
-    """The call of a line of the subsystem COLL; None where it is cut or another line.
-
-    `place` is the caller's rank in the communicator, which tells whether it is the root.
-    """
+def call(text: bytes) -> Call | None:
+    """The call of a line of the subsystem COLL; None where it is cut or another line."""
     m = _COLLECTIVE.search(text[:_TEXT_BYTES])
     if m is None:
         return None
-    op = _op(m[1]) or "unknown"
-    code, size = int(m[3]), int(m[6])
-    dtype = nccl_dtype(code)
-    root: int | None = int(m[4])
-    rooted = op in ("broadcast", "reduce", "gather", "scatter")
-    root = root if root is not None and root >= 0 else None
-    one = int(m[2]) * dtype.itemsize if dtype is not None else None
+    dtype = nccl_dtype(int(m[3]))
+    unit = dtype.itemsize if dtype is not None else None
     if b"alltoallv" in m[1].lower():
-        one = None  # the count is of one peer only, or of none
-    sent, got = buffers(op, one, size, None if place is None else place == root)
-    peer = root if op in ("send", "recv") else None
-    name = dtype.name if dtype is not None else None
-    return Collective(op, name, sent, got, root if rooted else None, peer, m[5], size)
+        unit = None  # the count is of one peer only, or of none
+    root = int(m[4])
+    return Call(
+        _op(m[1]) or "unknown", dtype.name if dtype is not None else None, unit, int(m[2]),
+        root if root >= 0 else None, m[5], int(m[6]),
+    )  # fmt: skip
 
 
 def choice(text: bytes) -> Choice | None:

@@ -1,0 +1,20 @@
+"""What of `debug_log_scan` is kept as machine code."""
+
+from __future__ import annotations
+
+from ..machine_code import Code, Function
+
+CODE = Code(
+    module="retime.ingest.nccl.debug_log_scan",
+    functions=(
+        Function("said_lines", "u1:1 i8:1 i8 i8:2"),
+        Function(
+            "scan",
+            "u1:1 i8:1 i8:2 i8:2 i8:1 i8:2 i8:2 i8:2 u1:1 i8:1 i8:1 i8:1 i8:1 i8:1",
+        ),
+        Function("recode", "i8:1 i8:1 i8:1"),
+    ),
+    sources=tuple(
+        f"nccl/{m}.py" for m in ("debug_log_scan", "debug_log_state", "bytes_at", "line_blocks")
+    ),
+)

@@ -1,0 +1,61 @@
+"""Distinct texts, and distinct triples of numbers, by code: tables that compiled code fills."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+_HEAD = 4
+
+
+def _table(most: int, held: int, arena_bytes: int) -> np.ndarray:
+    table = np.zeros(_HEAD + 2 * most + held, np.int64)
+    table[1:_HEAD] = int.from_bytes(os.urandom(7), "little"), most, arena_bytes
+    table[_HEAD : _HEAD + 2 * most] = -1
+    return table
+
+
+class Texts:
+    """Texts by code, in order of their first use: room for `most`, a power of two, of them.
+
+    `table` is what `bytes_at.intern` fills; its owner clears it once it is full. The seed of its
+    hashes is another in each process: a stranger cannot choose texts that meet.
+    """
+
+    def __init__(self, most: int, mean_bytes: int):
+        self._most = most
+        self.table = _table(most, 2 * most + 1 + most * mean_bytes // 8, most * mean_bytes)
+        self._offsets = self.table[_HEAD + 2 * most :]
+        self._arena = self.table[_HEAD + 4 * most + 1 :].view(np.uint8)
+
+    def __len__(self) -> int:
+        return int(self.table[0])
+
+    def text(self, code: int) -> bytes:
+        """The bytes of a code."""
+        return self._arena[self._offsets[code] : self._offsets[code + 1]].tobytes()
+
+    def clear(self) -> None:
+        """Forgets them all."""
+        _clear(self.table, self._most)
+
+
+class Triples:
+    """Triples by code: room for `most`, a power of two. `table` is for `intern_numbers`."""
+
+    def __init__(self, most: int):
+        self._most = most
+        self.table = _table(most, 3 * most, 0)
+
+    def __len__(self) -> int:
+        return int(self.table[0])
+
+    def clear(self) -> None:
+        """Forgets them all."""
+        _clear(self.table, self._most)
+
+
+def _clear(table: np.ndarray, most: int) -> None:
+    table[0] = 0
+    table[_HEAD : _HEAD + 2 * most] = -1
