@@ -64,3 +64,19 @@ SYM_ROW_OF = np.array(
 POS, ROWS, N_SYMBOLS, SEED, CLEARED, N_COUNTERS = 0, 1, 2, 3, 4, 5
 DUPLICATES, DUPLICATE_AT, ODD, ODD_AT = 6, 7, 8, 9
 STATE_SIZE = 16
+N_GAPS, GAP_BUDGET = 10, 11
+
+# Columns of the table of gaps (see `gaps`); row 0 is an event's opening brace.
+GAP_MASK, GAP_LENGTH, GAP_FIELD, GAP_WHERE, GAP_GUESS = range(5)
+GAP_FIRST, GAP_PAST = 8, 16
+"""The gaps met behind a gap, 0 where there are fewer."""
+
+NO_FIELD, EVENT_END = -1, -2
+"""Of a gap: what it leads to is a key that is not declared, or nothing."""
+
+MAX_GAPS = 256
+GAP_BYTES = 64
+"""Longer ones are parsed each time; no more than a wide compare sees, or `blocks.PAD`."""
+
+GAPS_LEARNED = 2048
+"""In one call: what is forgotten again and again costs no more than this."""

@@ -116,6 +116,9 @@ def steps(
     table = SymbolTable(symbols, functions["rebuild_slots"])
     state = np.zeros(scan_tables.STATE_SIZE, np.int64)
     state[scan_tables.SEED] = int.from_bytes(os.urandom(7), "little")
+    state[scan_tables.N_GAPS] = 1
+    gaps = np.zeros((scan_tables.MAX_GAPS, scan_tables.GAP_PAST), np.int64)
+    gap_texts = np.zeros(scan_tables.MAX_GAPS * scan_tables.GAP_BYTES, np.uint8)
     counters = np.zeros((builder.capacity, 3), np.int64)
 
     def scan(window: Window, pos: int) -> tuple[int, int]:
@@ -128,6 +131,7 @@ def steps(
             why = scan_events(
                 window.data, window.n, state, builder.ph, builder.ints, builder.syms,
                 builder.capacity, table.slots, table.offsets, table.hashes, table.arena, counters,
+                gaps, gap_texts,
                 *scan_tables.KEYS, scan_tables.KIND_OF, scan_tables.ROW_OF, scan_tables.SYM_ROW_OF,
             )  # fmt: skip
             if why != scan_tables.SYMBOLS_FULL:
