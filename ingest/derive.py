@@ -63,6 +63,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     from . import dims, one_job, remarks, steps, transfers
     from .joining import join
     from .joining.ranks import one_a_rank, ranks_with_times
+    from .made import make
     from .matching.communicators import world_size
     from .matching.resolution import resolve
 
@@ -112,10 +113,10 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     with rooms.writing(target):
         writer = PartWriter(target)
         for name, table in tables.items():
-            table = _sorted(name, table.select(TABLES[name].schema.names))
+            tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
             for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
-        for written in writer.close():
+        for written in [*writer.close(), *make.write(target, slices.of(job), manifests, tables)]:
             file = generation_part(written.table, generation)
             (target / file).parent.mkdir(exist_ok=True)
             os.replace(target / written.file, target / file)

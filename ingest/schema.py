@@ -66,6 +66,8 @@ class Table(NamedTuple):
     """True where the rows depend on all sources of a job and are rewritten after each ingest."""
     computed: bool = False
     """True where only a replay of the job gives the rows: no source has any (`ingest.kept`)."""
+    made: bool = False
+    """True where the rows are those of a view, for that view alone (`ingest.made`)."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -589,16 +591,142 @@ SLACK = Table(
     computed=True,
 )
 
+_MADE_STEP = Column("step", I64, "", "step; null outside steps")
+_MADE_CLASS = Column("class", TEXT, "", "class of time")
+
+MADE_PARTICIPATIONS = Table(
+    "_made_participations",
+    "a participation with what its collective has in common, on the job's clock",
+    (
+        _MADE_STEP,
+        Column("collective_id", I64, "", "the same on all ranks of one collective"),
+        Column("comm", TEXT, "", "communicator"),
+        Column("dim", TEXT, "", "parallel dimension"),
+        Column("op", TEXT, "", "operation"),
+        Column("bytes", I64, "bytes", "message size of the collective"),
+        RANK,
+        Column("host", TEXT, "", "machine"),
+        Column("clock", TEXT, "", "ranks with the same one can be compared; null where untimed"),
+        START,
+        END,
+        Column("ready_ns", I64, "ns", "moment from which it could have finished"),
+        Column("root_start_ns", I64, "ns", "start of the root"),
+        Column("shortest_ns", I64, "ns", "shortest duration over the ranks"),
+        Column("median_start_ns", I64, "ns", "median start, where its ranks are compared"),
+        Column("clock_error_ns", I64, "ns", "error of the clocks"),
+        Column("last_rank", I32, "", "rank that started last"),
+        Column("n_ranks", I32, "ranks", "members"),
+        Column("n_seen", I32, "ranks", "members that were seen"),
+        Column("n_timed", I32, "ranks", "members that were timed"),
+        Column("n_comparable", I32, "ranks", "members on a comparable clock"),
+        Column("match", TEXT, "", "exact, order or partial"),
+        Column("event_id", I64, "", "row of events"),
+        Column("timed", BOOL, "", "a source timed it"),
+        Column("decides", BOOL, "", "counts for the time of its kernel"),
+        Column("ready_known", BOOL, "", "all that decide ready were seen"),
+        Column("wait_known", BOOL, "", "something says what part is wait"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_LATENESS = Table(
+    "_made_lateness",
+    "a collective of which several ranks were seen on one clock",
+    (
+        Column("collective_id", I64, "", "the same on all ranks of one collective"),
+        Column("clock", TEXT, "", "clock of the ranks"),
+        Column("comm", TEXT, "", "communicator"),
+        Column("paired", BOOL, "", "point-to-point"),
+        Column("last_rank", I32, "", "rank that started last"),
+        Column("n_comparable", I32, "ranks", "members compared"),
+        Column("behind_ns", I64, "ns", "last start behind the last but one"),
+        Column("behind_median_ns", I64, "ns", "last start behind the median"),
+        Column("median_start_ns", I64, "ns", "median start"),
+        Column("clock_error_ns", I64, "ns", "error of the clocks"),
+        Column("sure", BOOL, "", "last by more than the clock error"),
+        Column("caused_ns", I64, "ns", "part of the others' wait that it caused"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_BREAKDOWN = Table(
+    "_made_breakdown",
+    "a rank, step and class of time",
+    (
+        RANK,
+        Column("ordinal", I32, "", "of the step on the rank, from 1; 0 outside"),
+        _MADE_STEP,
+        _MADE_CLASS,
+        Column("ns", I64, "ns", "time"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_GAPS = Table(
+    "_made_gaps",
+    "a gap in a rank's work",
+    (
+        RANK,
+        _MADE_STEP,
+        Column("gap", I32, "", "number of the gap on the rank"),
+        Column("start_ns", I64, "ns", "start on the job's clock"),
+        Column("dur_ns", I64, "ns", "duration"),
+        _MADE_CLASS,
+        Column("before", TEXT, "", "name of the work whose end began it"),
+        Column("after", TEXT, "", "name of the work whose start ended it"),
+        Column("launch_ns", I64, "ns", "start of the call that launched that"),
+        Column("free_ns", I64, "ns", "where the whole gap began, where that is before start_ns"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_COMPOSITION = Table(
+    "_made_composition",
+    "a rank, step and class of work, and what its time went to",
+    (
+        RANK,
+        _MADE_STEP,
+        _MADE_CLASS,
+        Column("what", TEXT, "", "name, or dimension, operation and size class"),
+        Column("ns", I64, "ns", "time"),
+        Column("pieces", I64, "pieces", "pieces of work"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_KERNELS = Table(
+    "_made_kernels",
+    "a rank and name of a kernel, copy or set of memory",
+    (
+        RANK,
+        Column("name", TEXT, "", "name in the trace"),
+        Column("kind", TEXT, "", "kernel, memcpy or memset"),
+        Column("category", TEXT, "", "events.category"),
+        Column("count", I64, "events", "times it ran"),
+        Column("total_ns", I64, "ns", "durations added up"),
+        Column("median_ns", I64, "ns", "median duration"),
+        Column("p99_ns", I64, "ns", "99th percentile"),
+    ),
+    derived=True,
+    made=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
-        CRITICAL_PATH, SLACK,
+        CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
+        MADE_COMPOSITION, MADE_KERNELS,
     )
 }  # fmt: skip
 
-PARTS = tuple(t.name for t in TABLES.values() if not t.computed)
+PARTS = tuple(t.name for t in TABLES.values() if not t.computed and not t.made)
 """Tables that parsers may yield (for derived ones the rows are a rank's own view)."""
 
 

@@ -200,3 +200,26 @@ SELECT
     _adds_ns(_of_work(class), start_ns, end_ns, work_ns)
 FROM swept
 WHERE tie < 2;
+
+-- One row a rank, step (`ordinal`, 0 outside) and class: time of work (`kind` class, 0 where there
+-- is none) or of gaps (`kind` gap).
+CREATE VIEW _computed_class_times AS
+SELECT
+    n.job, _rank_at(t.place) AS rank, t.ordinal, t.step, t.kind, t.class, t.ns
+FROM (
+    SELECT place, ordinal, step, kind, class, sum(ns)::BIGINT AS ns
+    FROM _accounts
+    WHERE kind <> 'work'
+    GROUP BY place, ordinal, step, kind, class
+) t
+JOIN _job_numbers n ON n.number = _number_at(t.place);
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_class_times AS
+SELECT
+    job, rank, ordinal::BIGINT AS ordinal, step,
+    CASE WHEN starts_with(class, 'idle') THEN 'gap' ELSE 'class' END AS kind, class, ns
+FROM _made_breakdown;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _class_times AS FROM _computed_class_times;

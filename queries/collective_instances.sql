@@ -78,9 +78,7 @@ WITH grouped AS (
         max(last_rank) FILTER (timed) AS any_last_rank,
         max(start_ns) - min(start_ns) AS any_skew_ns,
         max(clock_error_ns) AS any_error_ns,
-        bool_or(_wait_is_known(
-            ready_known, collective_id, n_timed, coalesce(group_size, comm_size)
-        )) FILTER (timed) AS wait_known
+        bool_or(wait_known) FILTER (timed) AS wait_known
     FROM _participations
     WHERE collective_id IS NOT NULL
     GROUP BY job, collective_id

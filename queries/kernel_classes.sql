@@ -1,4 +1,5 @@
 -- What kernels do, by class, and which of them no pattern knows.
+-- requires: kernel_stats
 
 -- The class of a kernel's category: gemm, attention, elementwise, reduction, normalisation,
 -- embedding, optimizer, communication, copy, other (known, but none of these: sort, moe, rng, ...);
@@ -16,10 +17,7 @@ SELECT
     sum(kernels)::BIGINT AS kernels,
     sum(total_ns)::BIGINT AS total_ns
 FROM (
-    SELECT job, rank, kind, category, count(*) AS kernels, sum(dur_ns) AS total_ns
-    FROM events
-    WHERE kind IN ('kernel', 'memcpy', 'memset')
-    GROUP BY ALL
+    SELECT job, rank, kind, category, "count" AS kernels, total_ns FROM _kernels
 )
 GROUP BY ALL;
 
@@ -59,9 +57,9 @@ CREATE VIEW unknown_kernels (
     ranks
 ) AS
 WITH unknown AS (
-    SELECT job, name, count(*) AS count, sum(dur_ns)::BIGINT AS total_ns,
+    SELECT job, name, sum("count")::BIGINT AS count, sum(total_ns)::BIGINT AS total_ns,
         count(DISTINCT rank) AS ranks
-    FROM events
+    FROM _kernels
     WHERE kind = 'kernel' AND coalesce(category, 'unknown') = 'unknown'
     GROUP BY job, name
 ),

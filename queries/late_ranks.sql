@@ -6,15 +6,16 @@
 -- part of the others' wait that this caused. `paired` is true for point-to-point, where a pipeline's
 -- schedule alone makes somebody last. `sure` is false where it was last by less than the clock
 -- error.
-CREATE VIEW _lateness AS
+CREATE VIEW _computed_lateness AS
 WITH comparable AS (
     SELECT *
-    FROM _participations
+    FROM _matched_participations
     WHERE timed AND n_comparable > 1
       AND op NOT IN ('broadcast', 'scatter', 'reduce', 'gather')
+      AND collective_id IS NOT NULL
 ), starts AS (
     SELECT
-        job, collective_id, lone, clock,
+        job, collective_id, clock,
         coalesce(max(start_ns, 2)[2], max(start_ns)) AS second_start_ns,
         quantile_disc(start_ns, 0.5) AS median_start_ns
     FROM comparable
@@ -33,9 +34,40 @@ SELECT
     any_value(NOT (p.last_start_ns - s.second_start_ns <= p.clock_error_ns
                    AND p.clock_error_ns > 0)) AS sure,
     sum(greatest(0, least(p.last_start_ns, p.end_ns) - greatest(p.start_ns, s.second_start_ns)))
-        FILTER (p.decides AND p.rank <> p.last_rank) AS caused_ns
+        FILTER (p.decides AND p.rank <> p.last_rank)::BIGINT AS caused_ns
 FROM comparable p JOIN starts s USING (job, collective_id, clock)
 GROUP BY p.job, p.collective_id, p.clock;
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_lateness AS
+SELECT
+    job, collective_id, clock, comm, paired, last_rank, n_comparable::BIGINT AS n_comparable,
+    behind_ns, behind_median_ns, median_start_ns, clock_error_ns, sure, caused_ns
+FROM _made_lateness;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _lateness AS FROM _computed_lateness;
+
+-- One row a timed participation in a collective of `_lateness`.
+CREATE VIEW _computed_arrivals AS
+SELECT
+    p.job, p.rank, p.host, p.step, p.collective_id, p.clock, p.decides, p.clock_error_ns,
+    p.start_ns - l.median_start_ns AS behind_ns,
+    greatest(0, least(p.ready_ns, p.end_ns) - p.start_ns) AS wait_ns
+FROM (FROM _computed_participations WHERE timed) p
+JOIN _computed_lateness l USING (job, collective_id, clock);
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_arrivals AS
+SELECT
+    job, rank, host, step, collective_id, clock, decides, clock_error_ns,
+    start_ns - median_start_ns AS behind_ns,
+    greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns
+FROM _made_participations
+WHERE timed AND median_start_ns IS NOT NULL;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _arrivals AS FROM _computed_arrivals;
 
 -- A rank, with how often it was the last to start a barrier-like collective of which another
 -- rank was seen on a comparable clock, and what that cost the others: the part of their wait that
@@ -65,12 +97,12 @@ CREATE VIEW late_ranks (
 ) AS
 WITH own AS (
     SELECT
-        p.job, p.rank, any_value(p.host) AS host,
+        job, rank, any_value(host) AS host,
         count(*) AS collectives,
-        sum(greatest(0, least(p.ready_ns, p.end_ns) - p.start_ns)) FILTER (p.decides) AS wait_ns,
-        quantile_disc(p.start_ns - l.median_start_ns, 0.5) AS median_lateness_ns
-    FROM (FROM _participations WHERE timed) p JOIN _lateness l USING (job, collective_id, clock)
-    GROUP BY p.job, p.rank
+        sum(wait_ns) FILTER (decides) AS wait_ns,
+        quantile_disc(behind_ns, 0.5) AS median_lateness_ns
+    FROM _arrivals
+    GROUP BY job, rank
 ), blamed AS (
     SELECT
         job, last_rank AS rank,

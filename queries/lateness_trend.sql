@@ -52,10 +52,9 @@ CREATE VIEW lateness_trend (
     clock_error_ns
 ) AS
 WITH arrivals AS (
-    SELECT
-        p.job, p.rank, p.step, p.start_ns - l.median_start_ns AS behind_ns, p.clock_error_ns
-    FROM (FROM _participations WHERE timed AND decides AND step IS NOT NULL) p
-    JOIN _lateness l USING (job, collective_id, clock)
+    SELECT job, rank, step, behind_ns, clock_error_ns
+    FROM _arrivals
+    WHERE decides AND step IS NOT NULL
 ), moved AS (
     SELECT
         job, rank, step,

@@ -78,7 +78,40 @@ def connect(
         if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
             lacking = {j for j, tables in (older or {}).items() if table.name in tables}
             con.execute(_view(table, by_job, said if table.name == "events" else (), lacking))
+    for view, table in STORED.items():
+        its = [j for j in chosen if files[j].get(table) and not (j in said and view in OF_EVENTS)]
+        if its:
+            con.execute(_reading_stored(view, its, [j for j in chosen if j not in its]))
     return con
+
+
+STORED = {
+    "participations": "_made_participations",
+    "lateness": "_made_lateness",
+    "arrivals": "_made_participations",
+    "class_times": "_made_breakdown",
+    "gaps": "_made_gaps",
+    "composition": "_made_composition",
+    "kernels": "_made_kernels",
+}
+"""Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
+need not be computed (`_computed_<name>`)."""
+
+OF_EVENTS = frozenset(STORED) - {"participations", "lateness", "arrivals"}
+"""Those of them that follow from the categories of kernels, as the sources have them."""
+
+
+def _reading_stored(view: str, stored: Sequence[str], others: Sequence[str]) -> str:
+    """The statement that makes `_<view>` read what is stored of jobs and compute that of others."""
+    text = f"CREATE OR REPLACE VIEW _{view} AS FROM _stored_{view}"
+    if not others:
+        return text
+    listed = ", ".join(map(_text, others))
+    its = ", ".join(map(_text, stored))
+    return (
+        f"{text} WHERE job IN ({its}) "
+        f"UNION ALL BY NAME FROM _computed_{view} WHERE job IN ({listed})"
+    )
 
 
 @functools.cache

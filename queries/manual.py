@@ -62,6 +62,7 @@ def tables() -> list[Entry]:
             (JOB, *(Field(c.name, sql_type(c.type), c.unit, c.meaning) for c in t.columns)),
         )
         for t in TABLES.values()
+        if not t.made
     ]
 
 

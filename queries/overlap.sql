@@ -25,19 +25,19 @@ CREATE VIEW overlap (
 ) AS
 WITH measured AS (
     SELECT
-        place, step,
+        job, rank, step,
         sum(ns) FILTER (class NOT IN ('compute', 'exposed_memcpy'))::BIGINT AS comm_ns,
         sum(ns) FILTER (class IN ('compute', 'compute_with_comm'))::BIGINT AS compute_ns,
         sum(ns) FILTER (class = 'compute_with_comm')::BIGINT AS overlap_ns
-    FROM _accounts
+    FROM _class_times
     WHERE kind = 'class'
-    GROUP BY place, ordinal, step
+    GROUP BY job, rank, ordinal, step
 )
 SELECT
-    n.job, _rank_at(m.place) AS rank, m.step, m.comm_ns, m.compute_ns, m.overlap_ns,
-    m.comm_ns - m.overlap_ns AS exposed_ns,
-    m.overlap_ns / nullif(m.comm_ns, 0) AS overlap_ratio
-FROM measured m JOIN _job_numbers n ON n.number = _number_at(m.place);
+    job, rank, step, comm_ns, compute_ns, overlap_ns,
+    comm_ns - overlap_ns AS exposed_ns,
+    overlap_ns / nullif(comm_ns, 0) AS overlap_ratio
+FROM measured;
 
 -- A rank, over its whole trace: `overlap` added up.
 CREATE VIEW overlap_by_rank (

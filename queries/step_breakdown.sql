@@ -20,11 +20,4 @@ CREATE VIEW step_breakdown (
     -- [ns] time
     ns
 ) AS
-WITH totals AS (
-    SELECT place, step, class, sum(ns)::BIGINT AS ns
-    FROM _accounts
-    WHERE kind <> 'work' AND ns > 0
-    GROUP BY place, ordinal, step, class
-)
-SELECT n.job, _rank_at(t.place) AS rank, t.step, t.class, t.ns
-FROM totals t JOIN _job_numbers n ON n.number = _number_at(t.place);
+SELECT job, rank, step, class, ns FROM _class_times WHERE ns > 0;

@@ -41,29 +41,8 @@ FROM (
 WHERE name IS NOT NULL
 GROUP BY ALL;
 
--- A rank, step and class of work, and what its time went to. The rows of a class add up to that of
--- `step_breakdown` (`compute` to both classes of compute together), to the nanosecond; idle time is
--- there and in `idle_gaps`. A moment at which several kernels run counts for the one that began
--- first; one at which compute runs counts for compute, as there. Time outside every step is in rows
--- with step null.
-CREATE VIEW step_composition (
-    -- job
-    job,
-    -- global rank
-    rank,
-    -- step; null for the time outside every step
-    step,
-    -- compute (alone or with communication), exposed_wait, exposed_transfer, exposed_comm_unsplit or
-    -- exposed_memcpy, as in `step_breakdown`
-    class,
-    -- name of the kernel or copy; for communication its dimension, operation and size class (the
-    -- kernel's name where nothing matched it)
-    what,
-    -- [ns] time
-    ns,
-    -- [pieces] pieces of work that it is of, each where it begins
-    pieces
-) AS
+-- One row a rank, step, class and what its time went to, as in `step_composition`.
+CREATE VIEW _computed_composition AS
 WITH own AS MATERIALIZED (
     FROM _own_time
 ), computes AS MATERIALIZED (
@@ -162,3 +141,35 @@ SELECT
 FROM summed e
 JOIN _job_numbers j ON j.number = _number_at(e.place)
 LEFT JOIN _work_names w ON w.hash = e.name;
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_composition AS
+SELECT job, rank, step, class, what, ns, pieces FROM _made_composition;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _composition AS FROM _computed_composition;
+
+-- A rank, step and class of work, and what its time went to. The rows of a class add up to that of
+-- `step_breakdown` (`compute` to both classes of compute together), to the nanosecond; idle time is
+-- there and in `idle_gaps`. A moment at which several kernels run counts for the one that began
+-- first; one at which compute runs counts for compute, as there. Time outside every step is in rows
+-- with step null.
+CREATE VIEW step_composition (
+    -- job
+    job,
+    -- global rank
+    rank,
+    -- step; null for the time outside every step
+    step,
+    -- compute (alone or with communication), exposed_wait, exposed_transfer, exposed_comm_unsplit or
+    -- exposed_memcpy, as in `step_breakdown`
+    class,
+    -- name of the kernel or copy; for communication its dimension, operation and size class (the
+    -- kernel's name where nothing matched it)
+    what,
+    -- [ns] time
+    ns,
+    -- [pieces] pieces of work that it is of, each where it begins
+    pieces
+) AS
+FROM _composition;

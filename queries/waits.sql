@@ -2,11 +2,11 @@
 -- requires: clocks, sizes
 
 -- One row a participation, on the job's clock, with what its whole collective has in common.
--- `lone` tells participations without a collective_id apart: each stands alone. A kernel that
+-- Participations without a collective_id stand alone (`lone` tells them apart). A kernel that
 -- exchanges with several peers has a row for each; `decides` is true for one of them, the peer that
 -- started last, and for every other row, so that sums over it count a kernel's time once. Rows that
 -- nothing timed (`timed` is false; a watchdog's polls are no times) count in `n_seen` alone.
-CREATE VIEW _participations AS
+CREATE VIEW _matched_participations AS
 WITH aligned AS (
     SELECT
         c.* EXCLUDE (start_ns, end_ns, clock),
@@ -64,7 +64,6 @@ WITH aligned AS (
             AND op IN ('send', 'recv', 'send_recv') AS shares_kernel,
         max(message_bytes(op, in_bytes, out_bytes, n_ranks))
             OVER (PARTITION BY job, collective_id, lone) AS bytes,
-        n_comparable < n_timed AS split_clocks,
         CASE
             WHEN n_comparable = 1 THEN 0
             WHEN one_host AND host IS NOT NULL THEN 0
@@ -86,15 +85,35 @@ WITH aligned AS (
     FROM counted
 )
 SELECT
-    * EXCLUDE (shares_kernel, pair_known),
+    job, step, collective_id, comm, dim, op, bytes, rank, host, clock, start_ns, end_ns, ready_ns,
+    root_start_ns, shortest_ns, clock_error_ns, last_rank, n_ranks, n_seen, n_timed, n_comparable,
+    match, event_id, timed, last_start_ns,
     NOT coalesce(shares_kernel, false) OR row_number() OVER (
         PARTITION BY job, rank, event_id, shares_kernel, timed
         ORDER BY ready_ns DESC, n_comparable DESC, peer, collective_id
     ) = 1 AS decides,
     CASE WHEN shares_kernel
          THEN bool_and(pair_known) OVER (PARTITION BY job, rank, event_id, shares_kernel)
-         ELSE pair_known END AS ready_known
+         ELSE pair_known END AS ready_known,
+    _wait_is_known(ready_known, collective_id, n_timed, coalesce(group_size, comm_size))
+        AS wait_known
 FROM timed;
+
+-- The same rows, without what only lateness needs.
+CREATE VIEW _computed_participations AS
+SELECT * EXCLUDE (last_start_ns) FROM _matched_participations;
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_participations AS
+SELECT
+    job, step, collective_id, comm, dim, op, bytes, rank, host, clock, start_ns, end_ns, ready_ns,
+    root_start_ns, shortest_ns, clock_error_ns, last_rank, n_ranks::BIGINT AS n_ranks,
+    n_seen::BIGINT AS n_seen, n_timed::BIGINT AS n_timed, n_comparable::BIGINT AS n_comparable,
+    match, event_id, timed, decides, ready_known, wait_known
+FROM _made_participations;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _participations AS FROM _computed_participations;
 
 -- A participation: one rank's part in a collective, split at the moment from which it could have
 -- finished had bandwidth been infinite. Barrier-like operations (all_reduce, all_gather,
@@ -156,10 +175,8 @@ SELECT
     greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns,
     (end_ns - start_ns) - greatest(0, least(ready_ns, end_ns) - start_ns) AS transfer_ns,
     (end_ns - start_ns) - shortest_ns AS wait_min_proxy_ns,
-    CASE WHEN NOT split_clocks THEN rank = last_rank END AS is_last,
-    ready_known,
-    _wait_is_known(ready_known, collective_id, n_timed, coalesce(group_size, comm_size))
-        AS wait_known,
+    CASE WHEN n_comparable >= n_timed THEN rank = last_rank END AS is_last,
+    ready_known, wait_known,
     clock_error_ns, match, n_ranks, n_seen, event_id
 FROM _participations
 WHERE decides AND timed;

@@ -1,0 +1,7 @@
+"""Rows that views of the SQL library would compute again for every query, made once with a job.
+
+Each is exactly what its view gives over the job's other tables (`queries/` has the definitions):
+where they are missing the view computes, where they are there it reads. Whatever is out of the
+ordinary (a time that is not there, a step without length) is left to the views: then a job has
+none of these rows, and nobody needs to know.
+"""

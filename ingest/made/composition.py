@@ -1,0 +1,170 @@
+"""What a step's time is made of, down to kernels and collectives (view `step_composition`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .aligned import Windows
+from .segmented import LEAST, runs
+from .walk import COMM, COMPUTE, COPY, LAST_ID, Activity, Stretches
+
+CLASSES = ("compute", "exposed_transfer", "exposed_comm_unsplit", "exposed_wait",
+           "exposed_memcpy")  # fmt: skip
+
+
+class Signed(NamedTuple):
+    """A rank's participations by what they are known by; arrays of one length."""
+
+    event: np.ndarray
+    """`LEAST` where no event carries it"""
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    signature: np.ndarray
+    """code of dimension, operation and size class in order of their text; `LEAST` null"""
+
+
+class Composed(NamedTuple):
+    """Time by step, class and name or signature; arrays of one length."""
+
+    step: np.ndarray
+    """`LEAST` outside"""
+    kind: np.ndarray
+    name: np.ndarray
+    """code, -1 null or where `signature` tells"""
+    signature: np.ndarray
+    """`LEAST` null"""
+    ns: np.ndarray
+    pieces: np.ndarray
+
+
+class _Own(NamedTuple):
+    """Intervals of a class, cut where earlier ones of it still ran; in order of time."""
+
+    row: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+def compose(a: Activity, s: Stretches, windows: Windows | None, signed: Signed) -> Composed:
+    """The rows of the view for one rank."""
+    lanes = [_own(a, kind) for kind in (COMPUTE, COMM, COPY)]
+    step, name, ns, begins = _computed(a, lanes[COMPUTE], s)
+    none = np.full(len(step), LEAST)
+    parts: list[tuple[np.ndarray, ...]] = [
+        (step, np.zeros(len(step), np.int64), name, none, ns, begins)
+    ]
+    parts.append(_exposed(a, lanes, windows, signed))
+    columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
+    step, kind, name, signature, ns, begins = columns
+    of = runs(step, kind, signature, name)
+    first = of.order[of.first]
+    return Composed(
+        step[first], kind[first], name[first], signature[first], of.total(ns), of.total(begins)
+    )
+
+
+def _own(a: Activity, kind: int) -> _Own:
+    rows = np.flatnonzero((a.kind == kind) & (a.end_ns > a.start_ns))
+    order = np.lexsort((a.end_ns[rows], _turn(a.event[rows]), a.start_ns[rows]))
+    rows = rows[order]
+    start, end = a.start_ns[rows], a.end_ns[rows]
+    until = np.full(len(end), LEAST)
+    if len(end):
+        np.maximum.accumulate(end[:-1], out=until[1:])
+    begin = np.maximum(start, until)
+    kept = end > begin
+    return _Own(rows[kept], begin[kept], end[kept])
+
+
+def _turn(event: np.ndarray) -> np.ndarray:
+    return np.where(event == LEAST, LAST_ID + 2, event)
+
+
+def _computed(
+    a: Activity, own: _Own, s: Stretches
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Step, name, ns and pieces of compute, to each stretch its part."""
+    to_ns, name = s.to_ns, a.name[own.row]
+    at = np.searchsorted(s.from_ns, own.start_ns, "right") - 1
+    last = np.searchsorted(s.from_ns, own.end_ns) - 1
+    # How many stretches more each reaches into, those without length too.
+    more = np.maximum(0, last - at)
+    of = np.repeat(np.arange(len(at)), more)
+    nth = np.arange(len(of)) - np.repeat(np.cumsum(more) - more, more)
+    later = at[of] + 1 + nth
+    ns = np.concatenate(
+        [
+            np.minimum(own.end_ns, to_ns[at]) - own.start_ns,
+            np.minimum(own.end_ns[of], to_ns[later]) - s.from_ns[later],
+        ]
+    )
+    step = np.concatenate([s.step[at], s.step[later]])
+    begins = np.concatenate([np.ones(len(at), np.int64), np.zeros(len(of), np.int64)])
+    return step, np.concatenate([name, name[of]]), ns, begins
+
+
+def _until(starts: np.ndarray, ends: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """bool[t]: some interval has begun by then and runs on."""
+    if not len(starts):
+        return np.zeros(len(t), bool)
+    order = np.argsort(starts, kind="stable")
+    latest = np.maximum.accumulate(ends[order])
+    at = np.searchsorted(starts[order], t, "right") - 1
+    return (at >= 0) & (latest[np.maximum(at, 0)] > t)
+
+
+def _exposed(
+    a: Activity, lanes: list[_Own], windows: Windows | None, signed: Signed
+) -> tuple[np.ndarray, ...]:
+    """Rows of communication and copies that no compute runs beside."""
+    comm = a.kind == COMM
+    edges = [] if windows is None else [windows.start_ns, windows.end_ns]
+    t = np.unique(np.concatenate([a.start_ns, a.end_ns, a.transfer_ns[comm], *edges]))
+    begin, end = t[:-1], t[1:]
+    runs_of = [
+        _until(a.start_ns[rows], a.end_ns[rows], begin)
+        for rows in (np.flatnonzero(a.kind == k) for k in (COMPUTE, COMM, COPY))
+    ]
+    bare = ~runs_of[COMPUTE] & (runs_of[COMM] | runs_of[COPY])
+    begin, end, is_comm = begin[bare], end[bare], runs_of[COMM][bare]
+    transfer = _until(a.transfer_ns[comm], a.end_ns[comm], begin)
+    split = comm & a.unsplit
+    unsplit = _until(a.start_ns[split], a.end_ns[split], begin)
+    kind = np.where(transfer, 1, np.where(unsplit, 2, np.where(is_comm, 3, 4)))
+    step = np.full(len(begin), LEAST)
+    if windows is not None and len(begin):
+        at = np.searchsorted(windows.start_ns, begin, "right") - 1
+        inside = (at >= 0) & (windows.end_ns[np.maximum(at, 0)] > begin)
+        step = np.where(inside, windows.step[np.maximum(at, 0)], LEAST)
+    row, begins = np.zeros(len(begin), np.int64), np.zeros(len(begin), bool)
+    for of_comm, lane in ((True, lanes[COMM]), (False, lanes[COPY])):
+        mine = np.flatnonzero(is_comm == of_comm)
+        if len(mine):
+            at = np.searchsorted(lane.start_ns, begin[mine], "right") - 1
+            row[mine], begins[mine] = lane.row[at], lane.start_ns[at] == begin[mine]
+    signature = np.full(len(begin), LEAST)
+    signature[is_comm] = _signatures(a, signed)[row[is_comm]]
+    name = np.where(signature == LEAST, a.name[row], -1)
+    return step, kind, name, signature, end - begin, begins.astype(np.int64)
+
+
+def _signatures(a: Activity, signed: Signed) -> np.ndarray:
+    """Of each activity its signature: by its event, else by its times; `LEAST` none."""
+    out = np.full(len(a.event), LEAST)
+    carried = signed.event != LEAST
+    for rows, keys_of, keys in (
+        (np.flatnonzero(a.event != LEAST), [signed.event[carried]], [a.event]),
+        (np.flatnonzero(a.event == LEAST), [signed.start_ns[~carried], signed.end_ns[~carried]],
+         [a.start_ns, a.end_ns]),
+    ):  # fmt: skip
+        said = signed.signature[carried] if len(keys) == 1 else signed.signature[~carried]
+        if not len(said) or not len(rows):
+            continue
+        both = runs(*(np.concatenate([k, b[rows]]) for k, b in zip(keys_of, keys, strict=True)))
+        most = np.iinfo(np.int64).max
+        told = np.concatenate([np.where(said == LEAST, most, said), np.full(len(rows), most)])
+        least = both.least(told)[both.run[len(said) :]]
+        out[rows] = np.where(least == most, LEAST, least)
+    return out

@@ -1,0 +1,201 @@
+"""The events of one rank after another, from all sources of a job, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..keeping import slices
+from ..manifest import Manifest, Part
+from ..matching.participations import ints
+from ..schema import EVENTS
+from .aligned import Odd
+from .causes import loads_data
+from .segmented import LEAST
+
+COLUMNS = ("rank", "event_id", "kind", "name", "thread", "start_ns", "dur_ns", "correlation",
+           "category")  # fmt: skip
+KINDS = ("kernel", "memcpy", "memset", "runtime", "host_op", "annotation", "python")
+KERNEL, MEMCPY, MEMSET, RUNTIME, HOST_OP, ANNOTATION, PYTHON = range(len(KINDS))
+
+MOST_ROWS = 12_000_000
+"""Rows of a source that are held at a time; the ranks of a larger one are read in turns."""
+
+
+class Texts:
+    """Numbers for texts that come again and again, the same for the same text."""
+
+    def __init__(self) -> None:
+        self.all: list[str] = []
+        self._at: dict[str, int] = {}
+
+    def codes(self, texts: Sequence[str | None]) -> np.ndarray:
+        """int64[texts + 1]: the number of each, -1 for None and at the end."""
+        out = np.full(len(texts) + 1, -1, np.int64)
+        for i, text in enumerate(texts):
+            if text is not None:
+                if (at := self._at.get(text)) is None:
+                    at = self._at[text] = len(self.all)
+                    self.all.append(text)
+                out[i] = at
+        return out
+
+
+class Events(NamedTuple):
+    """The rows of a rank that tell of work, launches and waits for data; arrays of one length."""
+
+    rank: int
+    kind: np.ndarray
+    """code in KINDS"""
+    name: np.ndarray
+    """code in the job's names, -1 null"""
+    thread: np.ndarray
+    """code in the job's threads, -1 null"""
+    category: np.ndarray
+    """code in the job's categories, -1 null"""
+    event: np.ndarray
+    start_ns: np.ndarray
+    dur_ns: np.ndarray
+    """`LEAST` null"""
+    correlation: np.ndarray
+    """`LEAST` null"""
+
+
+class Words(NamedTuple):
+    """The texts of a job's events."""
+
+    names: Texts
+    threads: Texts
+    categories: Texts
+    loads: dict[tuple[int, int], bool]
+    """(kind, name) -> whether it is a wait for data; of host kinds"""
+
+
+def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Events]:
+    """The events of each rank that has any, in order of rank within what is read together.
+
+    Raises Odd for rows without a rank, for a rank in a source that does not name it, and for more
+    rows of one rank than may be held.
+    """
+    for group in _together(manifests):
+        parts = [p for m in group for p in m.tables.get("events", [])]
+        if not parts:
+            continue
+        ranks = sorted({r for m in group for r in m.ranks})
+        rows = sum(p.rows for p in parts)
+        turns = min(len(ranks), -(-rows // MOST_ROWS))
+        if not ranks or rows > MOST_ROWS * turns:
+            raise Odd
+        for turn in np.array_split(np.array(ranks), turns):
+            yield from _read(opened, parts, ranks, turn, words)
+
+
+def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
+    """Sources that share a rank are read together; in order of their lowest rank."""
+    at: dict[int, list[Manifest]] = {}
+    for m in sorted(manifests, key=lambda m: m.id):
+        if not m.tables.get("events"):
+            continue
+        if not m.ranks:
+            raise Odd
+        groups = {id(g): g for r in m.ranks if (g := at.get(r)) is not None}
+        whole = [m]
+        for g in groups.values():
+            whole = g + whole
+        for r in {r for one in whole for r in one.ranks}:
+            at[r] = whole
+    found = {id(g): g for g in at.values()}
+    return sorted(found.values(), key=lambda g: min(r for m in g for r in m.ranks))
+
+
+def _read(
+    opened: slices.Open, parts: list[Part], ranks: list[int], turn: np.ndarray, words: Words
+) -> Iterator[Events]:
+    columns = [
+        _needed(piece, ranks, turn, words)
+        for part in parts
+        for piece in slices.pieces(opened, part, list(COLUMNS))
+    ]
+    if not columns:
+        return
+    whole = [np.concatenate(c) for c in zip(*columns, strict=True)]
+    rank = whole[0]
+    if len(rank) and rank[0] == rank[-1] and np.all(rank == rank[0]):
+        yield Events(int(rank[0]), *whole[1:])
+        return
+    order = np.argsort(rank, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
+        if len(rows):
+            yield Events(int(rank[rows[0]]), *(c[rows] for c in whole[1:]))
+
+
+def _needed(piece: pa.Table, ranks: list[int], turn: np.ndarray, words: Words) -> list[np.ndarray]:
+    if missing := [c for c in COLUMNS if c not in piece.column_names]:
+        nulls = {c: pa.nulls(len(piece), EVENTS.schema.field(c).type) for c in missing}
+        for c, values in nulls.items():
+            piece = piece.append_column(c, values)
+    null = int(LEAST)
+    rank = ints(piece, "rank", null)
+    if not np.all(np.isin(rank, ranks)):
+        raise Odd
+    kind, kinds = _dictionary(piece["kind"])
+    at = np.array([KINDS.index(k) if k in KINDS else -1 for k in kinds] + [-1], np.int64)
+    kind = at[kind]
+    name_code, names = _dictionary(piece["name"])
+    name = words.names.codes(names)[name_code]
+    kept = (kind >= 0) & np.isin(rank, turn)
+    # Of the many frames of Python's stack only waits for data tell anything.
+    frames = kind == PYTHON
+    if frames.any():
+        kept &= ~frames | _loads(PYTHON, name, frames, words)
+    rows = np.flatnonzero(kept)
+    thread, threads = _dictionary(piece["thread"])
+    category, categories = _dictionary(piece["category"])
+    start, event = ints(piece, "start_ns", null), ints(piece, "event_id", null)
+    if np.any(start[rows] == LEAST) or np.any(event[rows] == LEAST):
+        raise Odd
+    return [
+        rank[rows], kind[rows], name[rows], words.threads.codes(threads)[thread[rows]],
+        words.categories.codes(categories)[category[rows]], event[rows], start[rows],
+        ints(piece, "dur_ns", null)[rows], ints(piece, "correlation", null)[rows],
+    ]  # fmt: skip
+
+
+def _loads(kind: int, name: np.ndarray, of: np.ndarray, words: Words) -> np.ndarray:
+    """bool: rows `of` this kind of host event that are waits for data."""
+    used = np.unique(name[of])
+    used = used[used >= 0]
+    new = [n for n in used.tolist() if (kind, n) not in words.loads]
+    if new:
+        hits = loads_data([words.names.all[n] for n in new])[KINDS[kind]]
+        words.loads.update({(kind, n): bool(h) for n, h in zip(new, hits, strict=True)})
+    hit = [n for n in used.tolist() if words.loads[kind, n]]
+    return of & np.isin(name, hit)
+
+
+def loading(events: Events, words: Words) -> np.ndarray:
+    """bool: rows that are waits for data."""
+    found = np.zeros(len(events.kind), bool)
+    for kind in (HOST_OP, ANNOTATION, PYTHON):
+        of = events.kind == kind
+        if of.any():
+            found |= _loads(kind, events.name, of, words)
+    return found
+
+
+def _dictionary(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str | None]]:
+    """Codes of a text column and its texts; -1 null."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    if column.num_chunks > 1:
+        column = column.unify_dictionaries()
+    flat = column.combine_chunks()
+    if isinstance(flat, pa.ChunkedArray):
+        if not flat.num_chunks:
+            return np.zeros(0, np.int64), []
+        flat = flat.chunk(0)
+    index = flat.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return index, flat.dictionary.to_pylist()

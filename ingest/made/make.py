@@ -1,0 +1,331 @@
+"""Writes the tables of what views would compute, beside a job's other derived tables."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..keeping import slices
+from ..manifest import Manifest
+from ..schema import TABLES, TEXT
+from ..writer import ROW_GROUP_ROWS, PartWriter, Written
+from . import aligned, causes, events, lateness, participations, ranks, walk
+from . import composition as composed
+from .participations import Participations
+from .segmented import LEAST, runs
+
+FOLDER = "made"
+"""Below the folder that derived tables are written to."""
+
+_LIBRARY = f"^({'|'.join(ranks.LIBRARY)})"
+_SIZES = ((4096, "<4KiB"), (65536, "4KiB-64KiB"), (1 << 20, "64KiB-1MiB"),
+          (1 << 24, "1MiB-16MiB"), (1 << 28, "16MiB-256MiB"))  # fmt: skip
+
+
+def write(
+    target: Path, opened: slices.Open, manifests: Sequence[Manifest], tables: Mapping[str, pa.Table]
+) -> list[Written]:
+    """Writes below `target` what views would compute over these tables and the sources' events.
+
+    Gives the files, relative to `target`; none where anything is out of the ordinary, which is left
+    to the views. Raises OSError and pyarrow's errors.
+    """
+    place = target / FOLDER
+    place.mkdir()
+    writer = PartWriter(place)
+    try:
+        _fill(writer, opened, manifests, tables)
+    except aligned.Odd:
+        writer.abort()
+        shutil.rmtree(place)
+        return []
+    except BaseException:
+        writer.abort()
+        raise
+    written = writer.close()
+    if len({w.table for w in written}) < len(written):  # one file a table is what a job has
+        shutil.rmtree(place)
+        return []
+    return [w._replace(file=os.path.join(FOLDER, w.file)) for w in written]
+
+
+def _fill(
+    writer: PartWriter,
+    opened: slices.Open,
+    manifests: Sequence[Manifest],
+    tables: Mapping[str, pa.Table],
+) -> None:
+    clocks = aligned.clocks(tables["ranks"])
+    windows = aligned.step_windows(tables["steps"], clocks)
+    p = participations.find(tables["collectives"], tables["comms"], clocks)
+    late, median = lateness.find(p)
+    match = tables["collectives"]["match"].cast(TEXT).combine_chunks()
+    for at in _slices(len(p.rank)):
+        writer.write("_made_participations", _participations(p, median, match, at))
+    for at in _slices(len(late.collective)):
+        writer.write("_made_lateness", _lateness(late, p, at))
+    words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
+    its = _Waits(p, words)
+    traits = _Traits(words)
+    left = set(its.ranks) | set(windows)
+    for of_rank in _with_rest(events.by_rank(opened, manifests, words), left):
+        rank = of_rank.rank
+        made = ranks.of_rank(
+            of_rank, words, traits.blocking, traits.library, its.of(rank), its.ready,
+            clocks.get(rank), windows.get(rank),
+        )  # fmt: skip
+        for table, batch in _of_rank(made, traits, its.signatures).items():
+            writer.write(table, batch)
+
+
+def _with_rest(found: Iterator[events.Events], left: set[int]) -> Iterator[events.Events]:
+    """All ranks with events, then those that only participations or steps know."""
+    for one in found:
+        left.discard(one.rank)
+        yield one
+    nothing = np.zeros(0, np.int64)
+    for rank in sorted(left):
+        yield events.Events(rank, *[nothing] * 8)
+
+
+class _Traits:
+    """What names of events say of them, found once for each."""
+
+    def __init__(self, words: events.Words):
+        self._words = words
+        self._known = -1
+        self._blocking = self._library = np.zeros(1, bool)
+        self._texts = pa.array([], pa.string())
+
+    def _look(self) -> None:
+        names = self._words.names.all
+        if len(names) == self._known:
+            return
+        self._known = len(names)
+        self._texts = pa.array(names, pa.string())
+        library = pc.match_substring_regex(self._texts, _LIBRARY)  # pyright: ignore
+        blocking = pc.is_in(self._texts, pa.array(causes.BLOCKING))  # pyright: ignore
+        self._library, self._blocking = (
+            np.append(hit.to_numpy(zero_copy_only=False).astype(bool), False)
+            for hit in (library, blocking)
+        )
+
+    @property
+    def blocking(self) -> np.ndarray:
+        """bool[names + 1]: calls that hold their thread."""
+        self._look()
+        return self._blocking
+
+    @property
+    def library(self) -> np.ndarray:
+        """bool[names + 1]: host operations of the communication library."""
+        self._look()
+        return self._library
+
+    def names(self, code: np.ndarray) -> pa.Array:
+        """The texts of codes of names."""
+        self._look()
+        return _texts(code, self._texts)
+
+    def categories(self, code: np.ndarray) -> pa.Array:
+        """The texts of codes of categories."""
+        return _texts(code, pa.array(self._words.categories.all, pa.string()))
+
+
+class _Waits:
+    """The rows of the view `waits` by rank, and what they say of events."""
+
+    def __init__(self, p: Participations, words: events.Words):
+        rows = np.flatnonzero(p.decides & p.timed)
+        rows = rows[np.argsort(p.rank[rows], kind="stable")]
+        self.ranks, first = np.unique(p.rank[rows], return_index=True)
+        self._ends = np.append(first, len(rows))
+        event, known = p.event[rows], p.wait_known[rows]
+        moves = p.start_ns[rows] + p.wait_ns[rows]
+        code, self.signatures = _signatures(p, rows)
+        self._all = (
+            event, p.start_ns[rows], p.end_ns[rows], np.where(known, moves, p.end_ns[rows]), known,
+            words.names.codes(p.ops)[p.op[rows]], code,
+        )  # fmt: skip
+        carried = event != LEAST
+        of = runs(event[carried])
+        most = np.iinfo(np.int64).max
+        first_moves = of.least(np.where(known, moves, most)[carried])
+        self.ready = ranks.Ready(
+            event[carried][of.order[of.first]], np.where(first_moves == most, LEAST, first_moves)
+        )
+
+    def of(self, rank: int) -> ranks.Parts:
+        """Those of one rank."""
+        at = int(np.searchsorted(self.ranks, rank))
+        if at == len(self.ranks) or self.ranks[at] != rank:
+            return ranks.Parts(*(c[:0] for c in self._all))
+        return ranks.Parts(*(c[self._ends[at] : self._ends[at + 1]] for c in self._all))
+
+
+def _signatures(p: Participations, rows: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """By row the code of its dimension, operation and size class, and their texts in order."""
+    size = np.searchsorted(np.array([s for s, _ in _SIZES]), p.bytes[rows], "right")
+    classes = [*(name for _, name in _SIZES), ">=256MiB", "unknown"]
+    size = np.where(p.bytes[rows] == LEAST, len(classes) - 1, size)
+    key = (p.dim[rows] * len(p.ops) + p.op[rows]) * len(classes) + size
+    used, which = np.unique(key, return_inverse=True)
+    texts = [
+        f"{p.dims[k // len(classes) // len(p.ops)]} {p.ops[k // len(classes) % len(p.ops)]} "
+        f"{classes[k % len(classes)]}"
+        for k in used.tolist()
+        if k >= 0
+    ]
+    ordered = sorted(texts)
+    place = np.full(len(used), LEAST)
+    place[used >= 0] = [ordered.index(t) for t in texts]
+    return np.where(p.dim[rows] < 0, LEAST, place[which]), ordered
+
+
+def _texts(code: np.ndarray, texts: pa.Array) -> pa.Array:
+    index = pa.array(code.astype(np.int32), mask=code < 0)
+    return pa.DictionaryArray.from_arrays(index, texts)
+
+
+def _ints(values: np.ndarray) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=values == LEAST)
+
+
+def _batch(table: str, columns: Mapping[str, pa.Array | np.ndarray]) -> pa.RecordBatch:
+    return TABLES[table].batch(
+        {c: v if isinstance(v, pa.Array) else _ints(v) for c, v in columns.items()}
+    )
+
+
+def _slices(n: int) -> Iterator[slice]:
+    return (slice(at, at + ROW_GROUP_ROWS) for at in range(0, n, ROW_GROUP_ROWS))
+
+
+def _participations(
+    p: Participations, median: np.ndarray, match: pa.Array, at: slice
+) -> pa.RecordBatch:
+    words = {c: _texts(code[at], pa.array(texts, pa.string())) for c, code, texts in (
+        ("comm", p.comm, p.comms), ("dim", p.dim, p.dims), ("op", p.op, p.ops),
+        ("host", p.host, p.hosts), ("clock", p.clock, p.clocks),
+    )}  # fmt: skip
+    flags = {
+        c: pa.array(getattr(p, c)[at]) for c in ("timed", "decides", "ready_known", "wait_known")
+    }
+    numbers = {c: getattr(p, c)[at] for c in (
+        "step", "bytes", "rank", "start_ns", "end_ns", "ready_ns", "root_start_ns", "shortest_ns",
+        "clock_error_ns", "last_rank", "n_ranks", "n_seen", "n_timed", "n_comparable",
+    )}  # fmt: skip
+    columns = {
+        **words, **flags, **numbers, "collective_id": p.collective[at], "event_id": p.event[at],
+        "median_start_ns": median[at], "match": match[at],
+    }  # fmt: skip
+    return _batch("_made_participations", columns)
+
+
+def _lateness(late: lateness.Lateness, p: Participations, at: slice) -> pa.RecordBatch:
+    columns = {
+        "collective_id": late.collective[at],
+        "clock": _texts(late.clock[at], pa.array(p.clocks, pa.string())),
+        "comm": _texts(late.comm[at], pa.array(p.comms, pa.string())),
+        "paired": pa.array(late.paired[at]),
+        "sure": pa.array(late.sure[at] > 0, mask=late.sure[at] < 0),
+        **{c: getattr(late, c)[at] for c in (
+            "last_rank", "n_comparable", "behind_ns", "behind_median_ns", "median_start_ns",
+            "clock_error_ns", "caused_ns",
+        )},
+    }  # fmt: skip
+    return _batch("_made_lateness", columns)
+
+
+def _of_rank(
+    made: ranks.OfRank, traits: _Traits, signatures: list[str]
+) -> dict[str, pa.RecordBatch]:
+    return {
+        "_made_breakdown": _breakdown(made),
+        "_made_gaps": _gaps(made, traits),
+        "_made_composition": _composition(made, traits, signatures),
+        "_made_kernels": _kernels(made, traits),
+    }
+
+
+def _breakdown(made: ranks.OfRank) -> pa.RecordBatch:
+    s, walked, kind = made.stretches, made.walked, made.caused.kind
+    gaps = walked.gaps
+    ordinal = s.ordinal[gaps.stretch]
+    of = runs(ordinal, kind)
+    one = of.order[of.first]
+    n = len(walk.CLASSES)
+    classes = np.concatenate([np.tile(np.arange(n), len(walked.ordinal)), n + kind[one]])
+    ordinals = np.concatenate([np.repeat(walked.ordinal, n), ordinal[one]])
+    steps = np.append(s.step[s.ordinal > 0], LEAST)
+    return _batch(
+        "_made_breakdown",
+        {
+            "rank": np.full(len(classes), made.rank),
+            "ordinal": ordinals,
+            "step": steps[ordinals - 1],
+            "class": _texts(classes, pa.array([*walk.CLASSES, *causes.CLASSES])),
+            "ns": np.concatenate([walked.ns.ravel(), of.total(gaps.end_ns - gaps.start_ns)]),
+        },
+    )
+
+
+def _gaps(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
+    gaps = made.walked.gaps
+    n = len(gaps.start_ns)
+    return _batch(
+        "_made_gaps",
+        {
+            "rank": np.full(n, made.rank),
+            "step": made.stretches.step[gaps.stretch],
+            "gap": np.arange(n),
+            "start_ns": gaps.start_ns,
+            "dur_ns": gaps.end_ns - gaps.start_ns,
+            "class": _texts(made.caused.kind, pa.array(causes.CLASSES)),
+            "before": traits.names(made.before),
+            "after": traits.names(made.after),
+            "launch_ns": made.caused.launch_ns,
+            "free_ns": np.where(gaps.free_ns < gaps.start_ns, gaps.free_ns, LEAST),
+        },
+    )
+
+
+def _composition(made: ranks.OfRank, traits: _Traits, signatures: list[str]) -> pa.RecordBatch:
+    c = made.composed
+    # Few rows: what they are called is told by one dictionary of the two.
+    names = traits.names(c.name).cast(pa.string())
+    signed = _texts(c.signature, pa.array(signatures, pa.string())).cast(pa.string())
+    return _batch(
+        "_made_composition",
+        {
+            "rank": np.full(len(c.step), made.rank),
+            "step": c.step,
+            "class": _texts(c.kind, pa.array(composed.CLASSES)),
+            "what": pc.coalesce(signed, names).cast(TEXT),  # pyright: ignore
+            "ns": c.ns,
+            "pieces": c.pieces,
+        },
+    )
+
+
+def _kernels(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
+    s = made.stats
+    return _batch(
+        "_made_kernels",
+        {
+            "rank": np.full(len(s.count), made.rank),
+            "name": traits.names(s.name),
+            "kind": _texts(s.kind, pa.array(events.KINDS)),
+            "category": traits.categories(s.category),
+            "count": s.count,
+            "total_ns": s.total_ns,
+            "median_ns": s.median_ns,
+            "p99_ns": s.p99_ns,
+        },
+    )

@@ -1,0 +1,287 @@
+"""Every participation with what its whole collective has in common: view `_participations`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..matching.participations import codes, ints, timed_rows
+from .aligned import UNKNOWN, Clock, Odd
+from .segmented import LEAST, Runs, runs
+
+PAIRED = ("send", "recv", "send_recv")
+FROM_ROOT = ("broadcast", "scatter")
+TO_ROOT = ("reduce", "gather")
+
+
+class Participations(NamedTuple):
+    """Arrays of one length, in the order of `collectives`; `LEAST` where a number is null."""
+
+    rank: np.ndarray
+    step: np.ndarray
+    collective: np.ndarray
+    event: np.ndarray
+    comm: np.ndarray
+    """code in `comms`, -1 null"""
+    comms: list[str]
+    dim: np.ndarray
+    """code in `dims`, -1 null"""
+    dims: list[str]
+    op: np.ndarray
+    """code in `ops`"""
+    ops: list[str]
+    clock: np.ndarray
+    """code in `clocks`, -1 null"""
+    clocks: list[str]
+    host: np.ndarray
+    """code in `hosts`, -1 null"""
+    hosts: list[str]
+    timed: np.ndarray
+    decides: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    ready_ns: np.ndarray
+    root_start_ns: np.ndarray
+    shortest_ns: np.ndarray
+    bytes: np.ndarray
+    n_ranks: np.ndarray
+    n_seen: np.ndarray
+    n_timed: np.ndarray
+    n_comparable: np.ndarray
+    last_rank: np.ndarray
+    last_start_ns: np.ndarray
+    clock_error_ns: np.ndarray
+    ready_known: np.ndarray
+    wait_known: np.ndarray
+    same_clock: Runs
+    """of participations in one collective whose clocks can be compared"""
+
+    @property
+    def wait_ns(self) -> np.ndarray:
+        """Part before ready, of the timed ones."""
+        return np.maximum(0, np.minimum(self.ready_ns, self.end_ns) - self.start_ns)
+
+
+def find(collectives: pa.Table, comms: pa.Table, known: dict[int, Clock]) -> Participations:
+    """What the view gives. Raises Odd for a row without a rank or operation."""
+    null = int(LEAST)
+    rank = ints(collectives, "rank", null)
+    op, ops = codes(collectives["op"])
+    if np.any(rank == null) or np.any(op < 0):
+        raise Odd
+    comm, names = codes(collectives["comm"])
+    collective, event = (
+        ints(collectives, "collective_id", null),
+        ints(collectives, "event_id", null),
+    )
+    timed = timed_rows(collectives)
+    start, end = _aligned(collectives, rank, timed, known)
+    clock, clocks, own, host, hosts, error = _places(rank, timed, known)
+    whole = _wholes(collectives, rank, collective, event, op)
+    same = runs(whole.run, clock)
+
+    def of(group: Runs, values: np.ndarray) -> np.ndarray:
+        return values[group.run]
+
+    n_seen = of(whole, whole.length)
+    n_timed = of(whole, whole.total(timed.astype(np.int64)))
+    n_comparable = of(same, same.total(timed.astype(np.int64)))
+    group_size = ints(collectives, "group_size", null)
+    dim, dims, comm_size = _of_comms(comms, comm, names)
+    peer, root = ints(collectives, "peer", null), ints(collectives, "root", null)
+    paired = np.isin(op, [i for i, o in enumerate(ops) if o in PAIRED])
+    n_ranks = _n_ranks(ops, op, paired, rank, peer, of(whole, whole.most(group_size)), comm_size,
+                       n_seen)  # fmt: skip
+    most = np.iinfo(np.int64).max
+    shortest = of(whole, whole.least(np.where(timed, end - start, most)))
+    last_start = of(same, same.most(start))
+    at_last = np.where(start == last_start, rank, most)
+    last_rank = of(same, same.least(at_last))
+    root_start = of(same, same.most(np.where(timed & (rank == root), start, LEAST)))
+    known_own = np.where(own >= 0, own, most)
+    one_host = of(same, same.most(np.where(own >= 0, own, -1))) == np.where(
+        of(same, same.least(known_own)) == most, -1, of(same, same.least(known_own))
+    )
+    largest_error = of(same, same.most(error))
+    bytes_ = of(whole, whole.most(_message_bytes(collectives, ops, op, n_ranks)))
+    coalesced = ints(collectives, "coalesced", null)
+    shares = (coalesced > 1) & (peer != LEAST) & (event != LEAST) & paired
+    from_root = np.isin(op, [i for i, o in enumerate(ops) if o in FROM_ROOT])
+    to_root = np.isin(op, [i for i, o in enumerate(ops) if o in TO_ROOT])
+    is_root = (root != LEAST) & (rank == root)
+    ready = np.where(from_root, np.maximum(root_start, start),
+                     np.where(to_root & ~is_root, start, last_start))  # fmt: skip
+    enough = (n_ranks != LEAST) & (n_comparable >= n_ranks)
+    pair_known = np.where(
+        from_root, root_start != LEAST,
+        np.where(to_root, (root != LEAST) & (~is_root | enough), enough),
+    )  # fmt: skip
+    decides, ready_known = _shared(
+        shares, rank, event, timed, ready, n_comparable, peer, collective, pair_known
+    )
+    members = np.where(group_size != LEAST, group_size, comm_size)
+    wait_known = (n_timed > 1) | (members == 1) | ((collective != LEAST) & ready_known)
+    return Participations(
+        rank, ints(collectives, "step", null), collective, event, comm, names, dim, dims, op, ops,
+        clock, clocks, host, hosts, timed, decides, start, end, ready, root_start,
+        np.where(shortest == most, LEAST, shortest), bytes_, n_ranks, n_seen, n_timed, n_comparable,
+        last_rank, last_start,
+        np.where(n_comparable == 1, 0, np.where(one_host & (host >= 0), 0, largest_error)),
+        ready_known, wait_known, same,
+    )  # fmt: skip
+
+
+def _aligned(
+    collectives: pa.Table, rank: np.ndarray, timed: np.ndarray, known: dict[int, Clock]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end on the job's clock, `LEAST` where nothing timed it."""
+    start = np.where(timed, ints(collectives, "start_ns", 0), 0)
+    end = np.maximum(np.where(timed, ints(collectives, "end_ns", 0), 0), start)
+    by_rank = runs(rank)
+    out = np.full(len(rank), LEAST), np.full(len(rank), LEAST)
+    for rows in np.split(by_rank.order, by_rank.first[1:]):
+        if not len(rows):
+            continue
+        of = known.get(int(rank[rows[0]]), UNKNOWN)
+        rows = rows[timed[rows]]
+        out[0][rows], out[1][rows] = of.align(start[rows]), of.align(end[rows])
+    return out
+
+
+def _places(
+    rank: np.ndarray, timed: np.ndarray, known: dict[int, Clock]
+) -> tuple[np.ndarray, list[str], np.ndarray, np.ndarray, list[str], np.ndarray]:
+    """By row: clock (texts), its host's own clock, host (texts), and the clock's error."""
+    ranks, row = np.unique(rank, return_inverse=True)
+    of = [known.get(r) for r in ranks.tolist()]
+    names = [f"rank {r}" if c is None else c.name for r, c in zip(ranks.tolist(), of, strict=True)]
+    clocks = sorted(set(names))
+    owns = sorted({c.own for c in of if c is not None})
+    hosts = sorted({c.host for c in of if c is not None and c.host is not None})
+    at = {t: i for i, t in enumerate(clocks)}
+    clock = np.array([at[t] for t in names], np.int64)[row] if len(ranks) else rank
+    own_at, host_at = ({t: i for i, t in enumerate(texts)} for texts in (owns, hosts))
+    own = np.array([-1 if c is None else own_at[c.own] for c in of], np.int64)
+    host = np.array([-1 if c is None or c.host is None else host_at[c.host] for c in of], np.int64)
+    error = np.array(
+        [LEAST if c is None or c.error_ns is None else c.error_ns for c in of], np.int64
+    )
+    clock = np.where(timed, clock, -1)
+    return clock, clocks, own[row], host[row], hosts, error[row]
+
+
+def _wholes(
+    collectives: pa.Table,
+    rank: np.ndarray,
+    collective: np.ndarray,
+    event: np.ndarray,
+    op: np.ndarray,
+) -> Runs:
+    """The rows of each collective; what nothing matched stands alone (but with its like)."""
+    alone = np.flatnonzero(collective == LEAST)
+    if not len(alone):
+        return runs(collective)
+    null = int(LEAST)
+    keys = [rank, *(ints(collectives, c, null) for c in ("start_ns", "stream", "seq")), event, op]
+    lone = np.zeros(len(rank), np.int64)
+    lone[alone] = 1 + runs(*(k[alone] for k in keys)).run
+    return runs(collective, lone)
+
+
+def _of_comms(
+    comms: pa.Table, comm: np.ndarray, names: list[str]
+) -> tuple[np.ndarray, list[str], np.ndarray]:
+    """By row the dimension (texts) and size of its communicator."""
+    rows = comms.select(["comm", "dim", "size"]).to_pylist()
+    by_name = {r["comm"]: r for r in rows if r["comm"] is not None}
+    if len(by_name) < sum(r["comm"] is not None for r in rows):
+        raise Odd
+    dims = sorted({r["dim"] for r in rows if r["dim"] is not None})
+    at = {d: i for i, d in enumerate(dims)}
+    mine = [by_name.get(name, {}) for name in names]
+    dim = np.array([at.get(r.get("dim"), -1) for r in mine] + [-1], np.int64)
+    size = np.array(
+        [LEAST if r.get("size") is None else r["size"] for r in mine] + [LEAST], np.int64
+    )
+    return dim[comm], dims, size[comm]
+
+
+def _n_ranks(
+    ops: list[str],
+    op: np.ndarray,
+    paired: np.ndarray,
+    rank: np.ndarray,
+    peer: np.ndarray,
+    group_size: np.ndarray,
+    comm_size: np.ndarray,
+    n_seen: np.ndarray,
+) -> np.ndarray:
+    said = np.where(group_size != LEAST, group_size, comm_size)
+    whole = np.where(said != LEAST, said, np.where(n_seen == 1, LEAST, n_seen))
+    loose = op == (ops.index("send_recv") if "send_recv" in ops else -2)
+    loose &= peer == LEAST
+    crowd = np.where(said != LEAST, said, np.maximum(2, n_seen))
+    pair = np.where((peer != LEAST) & (peer == rank), 1, np.where(loose, crowd, 2))
+    return np.where(paired, pair, whole)
+
+
+def _message_bytes(
+    collectives: pa.Table, ops: list[str], op: np.ndarray, n_ranks: np.ndarray
+) -> np.ndarray:
+    """The macro `message_bytes`."""
+    null = int(LEAST)
+    into, out = ints(collectives, "in_bytes", null), ints(collectives, "out_bytes", null)
+    scaled_in = np.where((into != LEAST) & (n_ranks != LEAST), into * n_ranks, LEAST)
+    scaled_out = np.where((out != LEAST) & (n_ranks != LEAST), out * n_ranks, LEAST)
+
+    def either(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.where(first != LEAST, first, second)
+
+    found = np.maximum(into, out)
+    for name, value in {
+        "barrier": np.full(len(op), LEAST),
+        "all_gather": either(out, scaled_in),
+        "gather": either(scaled_in, out),
+        "reduce_scatter": either(into, scaled_out),
+        "scatter": either(scaled_out, into),
+        "recv": either(out, into),
+        "send": either(into, out),
+    }.items():
+        if name in ops:
+            found = np.where(op == ops.index(name), value, found)
+    return found
+
+
+def _shared(
+    shares: np.ndarray,
+    rank: np.ndarray,
+    event: np.ndarray,
+    timed: np.ndarray,
+    ready: np.ndarray,
+    n_comparable: np.ndarray,
+    peer: np.ndarray,
+    collective: np.ndarray,
+    pair_known: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which row of those that share a kernel decides, and whether all its peers were seen."""
+    rows = np.flatnonzero(shares)
+    decides, ready_known = np.ones(len(shares), bool), pair_known.copy()
+    if not len(rows):
+        return decides, ready_known
+    r, e, t = rank[rows], event[rows], timed[rows].astype(np.int64)
+    unmatched = collective[rows] == LEAST
+    order = np.lexsort(
+        (collective[rows], unmatched, peer[rows], -n_comparable[rows],
+         np.where(t > 0, -ready[rows], 0), t, e, r)
+    )  # fmt: skip
+    new = np.ones(len(rows), bool)
+    new[1:] = False
+    for key in (r, e, t):
+        new[1:] |= key[order][1:] != key[order][:-1]
+    decides[rows] = False
+    decides[rows[order[new]]] = True
+    of_kernel = runs(r, e)
+    ready_known[rows] = of_kernel.least(pair_known[rows].astype(np.int64))[of_kernel.run] > 0
+    return decides, ready_known

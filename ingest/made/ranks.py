@@ -1,0 +1,166 @@
+"""What the views tell of one rank, from its events, participations and steps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from . import causes, kernels
+from . import events as ev
+from .aligned import UNKNOWN, Clock, Windows
+from .composition import Composed, Signed, compose
+from .events import Events, Words
+from .segmented import LEAST
+from .walk import COMM, COMPUTE, COPY, Activity, Stretches, Walked, stretches, walk
+
+LIBRARY = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "record_param_comms")
+"""Beginnings of the names of the communication library's own host operations."""
+
+
+class Parts(NamedTuple):
+    """A rank's participations that the view `waits` has; arrays of one length."""
+
+    event: np.ndarray
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+    ready_ns: np.ndarray
+    """start and wait; the end where nothing says what part is wait"""
+    wait_known: np.ndarray
+    op: np.ndarray
+    """code in the job's names"""
+    signature: np.ndarray
+
+
+class Ready(NamedTuple):
+    """Of each event that carries participations, sorted: from when the first moves bytes."""
+
+    event: np.ndarray
+    transfer_ns: np.ndarray
+    """`LEAST` where nothing says what part is wait"""
+
+    def of(self, event: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """bool: it carries any; and from when it moves bytes, `LEAST` unknown."""
+        if not len(self.event):
+            return np.zeros(len(event), bool), np.full(len(event), LEAST)
+        at = np.minimum(np.searchsorted(self.event, event), len(self.event) - 1)
+        there = self.event[at] == event
+        return there, np.where(there, self.transfer_ns[at], LEAST)
+
+
+class OfRank(NamedTuple):
+    """All that is made of a rank."""
+
+    rank: int
+    stretches: Stretches
+    walked: Walked
+    caused: causes.Caused
+    before: np.ndarray
+    """name of the work whose end began each gap, -1 none"""
+    after: np.ndarray
+    composed: Composed
+    stats: kernels.Stats
+
+
+def of_rank(
+    events: Events,
+    words: Words,
+    blocking: np.ndarray,
+    library: np.ndarray,
+    parts: Parts,
+    ready: Ready,
+    clock: Clock | None,
+    windows: Windows | None,
+) -> OfRank:
+    """Everything of one rank. `blocking` and `library` tell it of each name (False at the end)."""
+    comm_code = words.categories.codes(["comm"])[0]
+    a = _activity(events, library, parts, ready, clock, comm_code)
+    s = stretches(windows)
+    walked = walk(a, s, windows is not None)
+    gaps = walked.gaps
+    ended_by = gaps.row
+    none = ended_by < 0
+    correlation = np.where(none, LEAST, np.append(a.correlation, LEAST)[ended_by])
+    caused = causes.find(gaps, correlation, _host(events, words, blocking, clock))
+    after = np.where(none, -1, np.append(a.name, -1)[ended_by])
+    signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
+    d = events.kind <= ev.MEMSET
+    stats = kernels.stats(events.name[d], events.kind[d], events.category[d], events.dur_ns[d])
+    return OfRank(
+        events.rank, s, walked, caused, _ended(a, gaps.free_ns), after,
+        compose(a, s, windows, signed), stats,
+    )  # fmt: skip
+
+
+def _activity(
+    e: Events, library: np.ndarray, parts: Parts, ready: Ready, clock: Clock | None, comm: int
+) -> Activity:
+    on_device = bool(np.any(e.kind == ev.KERNEL))
+    of = clock or UNKNOWN
+    kernel, copy = e.kind == ev.KERNEL, (e.kind == ev.MEMCPY) | (e.kind == ev.MEMSET)
+    talks = kernel & (e.category == comm)
+    kind = np.where(talks, COMM, np.where(kernel, COMPUTE, COPY))
+    rows = np.flatnonzero(kernel | copy)
+    if not on_device and clock is not None:
+        rows = np.concatenate([rows, _of_host(e, library, ready, comm)])
+        kind[e.kind == ev.HOST_OP] = COMPUTE
+    start = of.align(e.start_ns[rows])
+    end = of.align(e.start_ns[rows] + np.maximum(e.dur_ns[rows], 0))
+    kind, event = kind[rows], e.event[rows]
+    transfer, unsplit = start.copy(), np.zeros(len(rows), bool)
+    its = np.flatnonzero(kind == COMM)
+    _, moves = ready.of(event[its])
+    unsplit[its] = moves == LEAST
+    moves = np.where(moves == LEAST, end[its], moves)
+    transfer[its] = np.maximum(start[its], np.minimum(end[its], moves))
+    # What no event carries counts by its own times, and all of a rank without a device.
+    own = np.flatnonzero((parts.event == LEAST) | (not on_device))
+    device = e.kind[rows] <= ev.MEMSET
+    return Activity(
+        np.concatenate([start, parts.start_ns[own]]),
+        np.concatenate([end, parts.end_ns[own]]),
+        np.concatenate([kind, np.full(len(own), COMM)]),
+        np.concatenate([transfer, parts.ready_ns[own]]),
+        np.concatenate([unsplit, ~parts.wait_known[own]]),
+        np.concatenate([event, parts.event[own]]),
+        np.concatenate([e.name[rows], parts.op[own]]),
+        np.concatenate([np.where(device, e.correlation[rows], LEAST), np.full(len(own), LEAST)]),
+    )
+
+
+def _of_host(e: Events, library: np.ndarray, ready: Ready, comm: int) -> np.ndarray:
+    """Rows of host operations that are the compute of a rank without a device."""
+    carries, _ = ready.of(e.event)
+    own = np.unique(e.thread[carries & (e.kind == ev.ANNOTATION) & (e.thread >= 0)])
+    # A name that is not there passes no pattern.
+    its = (e.kind == ev.HOST_OP) & (e.category != comm) & ~library[e.name] & (e.name >= 0)
+    return np.flatnonzero(its & ~carries & ~np.isin(e.thread, own))
+
+
+def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) -> causes.Host:
+    of = clock or UNKNOWN
+    calls, loads = np.flatnonzero(e.kind == ev.RUNTIME), np.flatnonzero(ev.loading(e, words))
+    # The first thread of several is that by name.
+    threads = np.unique(e.thread[e.thread >= 0])
+    place = np.full(len(words.threads.all) + 1, -1, np.int64)
+    place[sorted(threads.tolist(), key=words.threads.all.__getitem__)] = np.arange(len(threads))
+
+    def times(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        start = e.start_ns[rows]
+        return of.align(start), of.align(start + np.maximum(e.dur_ns[rows], 0))
+
+    return causes.Host(
+        *times(calls), e.correlation[calls], place[e.thread[calls]], blocking[e.name[calls]],
+        *times(loads), place[e.thread[loads]],
+    )  # fmt: skip
+
+
+def _ended(a: Activity, at_ns: np.ndarray) -> np.ndarray:
+    """Name of the work that ended at each of these times, the first to begin; -1 none."""
+    if not len(a.end_ns) or not len(at_ns):
+        return np.full(len(at_ns), -1)
+    turn = np.where(a.event == LEAST, np.iinfo(np.int64).max, a.event)
+    order = np.lexsort((turn, a.start_ns, a.end_ns))
+    ends = a.end_ns[order]
+    at = np.minimum(np.searchsorted(ends, at_ns), len(ends) - 1)
+    return np.where(ends[at] == at_ns, a.name[order][at], -1)
