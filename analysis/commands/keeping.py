@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, Limit, Where, open_job, open_warehouse, print_json
+from .params import Argument, Exit, Option
 
-Jobs = Annotated[list[str] | None, typer.Argument(metavar="JOB", help="The jobs (default: all).")]
+Jobs = Annotated[list[str] | None, Argument(metavar="JOB", help="The jobs (default: all).")]
 Author = Annotated[
     str | None,
-    typer.Option("--author", metavar="NAME", help="Who says it ($RETIME_AUTHOR, else the user)."),
+    Option("--author", metavar="NAME", help="Who says it ($RETIME_AUTHOR, else the user)."),
 ]
 Grace = Annotated[
     str,
-    typer.Option(
+    Option(
         "--grace",
         metavar="TIME",
         help="How long files that count no more stay for those who read them (24h, 0s, ...).",
@@ -24,13 +23,11 @@ Grace = Annotated[
 
 
 def tag(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job.")],
-    tags: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY[=VALUE]", help="Tags to set.")
-    ] = None,
+    job: Annotated[str, Argument(metavar="JOB", help="The job.")],
+    tags: Annotated[list[str] | None, Argument(metavar="KEY[=VALUE]", help="Tags to set.")] = None,
     remove: Annotated[
         list[str] | None,
-        typer.Option("--remove", metavar="KEY", help="Removes a tag; may be given again."),
+        Option("--remove", metavar="KEY", help="Removes a tag; may be given again."),
     ] = None,
     author: Author = None,
     warehouse: Where = None,
@@ -59,13 +56,13 @@ def tag(
 
 
 def note(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="The job.")],
+    job: Annotated[str, Argument(metavar="JOB", help="The job.")],
     text: Annotated[
-        str | None, typer.Argument(metavar="TEXT", help="The note to add (default: none).")
+        str | None, Argument(metavar="TEXT", help="The note to add (default: none).")
     ] = None,
     remove: Annotated[
         int | None,
-        typer.Option("--remove", metavar="N", min=1, help="Removes the note of that number."),
+        Option("--remove", metavar="N", min=1, help="Removes the note of that number."),
     ] = None,
     author: Author = None,
     warehouse: Where = None,
@@ -90,13 +87,11 @@ def note(
 def verify(
     jobs: Jobs = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Reads every file, and holds it against its SHA-256.")
+        bool, Option("--deep", help="Reads every file, and holds it against its SHA-256.")
     ] = False,
     repair: Annotated[
         bool,
-        typer.Option(
-            "--repair", help="Removes what is garbage; sets aside, in _quarantine, what lies."
-        ),
+        Option("--repair", help="Removes what is garbage; sets aside, in _quarantine, what lies."),
     ] = False,
     warehouse: Where = None,
     json: AsJson = False,
@@ -126,44 +121,40 @@ def verify(
         print_json(found)
     else:
         keeping_screen.show_findings(terminal.console(), found, limit)
-    raise typer.Exit(int(any(r["severity"] != "info" for r in found)))
+    raise Exit(int(any(r["severity"] != "info" for r in found)))
 
 
 def prune(
-    jobs: Annotated[
-        list[str] | None, typer.Argument(metavar="JOB", help="Only these jobs.")
-    ] = None,
+    jobs: Annotated[list[str] | None, Argument(metavar="JOB", help="Only these jobs.")] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--older-than", metavar="TIME", help="Jobs without a new source for so long (90d, 12h)."
         ),
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--where", metavar="SQL", help="Jobs of which this is true, as `retime jobs --where`."
         ),
     ] = None,
     keep: Annotated[
         int | None,
-        typer.Option("--keep", metavar="N", min=0, help="Not the N newest jobs of the warehouse."),
+        Option("--keep", metavar="N", min=0, help="Not the N newest jobs of the warehouse."),
     ] = None,
     keep_tag: Annotated[
         list[str] | None,
-        typer.Option("--keep-tag", metavar="TAG[=VALUE]", help="Not jobs with this tag."),
+        Option("--keep-tag", metavar="TAG[=VALUE]", help="Not jobs with this tag."),
     ] = None,
     raw_events: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--raw-events",
             help="Only the rows of `events`, by far the most: all else of the jobs stays.",
         ),
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Does it; without, it only says what.")
-    ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only says what (default).")] = False,
+    yes: Annotated[bool, Option("--yes", help="Does it; without, it only says what.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only says what (default).")] = False,
     grace: Grace = "24h",
     warehouse: Where = None,
     json: AsJson = False,
@@ -209,7 +200,7 @@ def prune(
         keeping_screen.show_pruned(
             terminal.console(), found, not yes, raw_events, limit, named=bool(jobs)
         )
-    raise typer.Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))
+    raise Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))
 
 
 def compact(
@@ -241,4 +232,4 @@ def compact(
         print_json(found)
     else:
         keeping_screen.show_compacted(terminal.console(), found, limit)
-    raise typer.Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))
+    raise Exit(int(any(r["status"].startswith(keeping.FAILED) for r in found)))

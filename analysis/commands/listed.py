@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, JobId, Limit, Where, open_warehouse, print_json
+from .params import Option
 
 
 def files(
     job: JobId = None,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="NAME", help="Only this table's files.")
+        str | None, Option("--table", metavar="NAME", help="Only this table's files.")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="Files of all jobs.")] = False,
+    all_: Annotated[bool, Option("--all", help="Files of all jobs.")] = False,
     warehouse: Where = None,
     json: AsJson = False,
     limit: Limit = 50,

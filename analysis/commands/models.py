@@ -4,47 +4,42 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, Limit, print_json
+from .params import Argument, Option
 
 
 def model(
-    op: Annotated[str, typer.Argument(metavar="OP", help="all_reduce, all_to_all, …")],
-    ranks: Annotated[int, typer.Option("--ranks", "-n", help="Ranks that take part.")],
-    bytes: Annotated[str | None, typer.Option("--bytes", metavar="S", help="80MiB, …")] = None,
+    op: Annotated[str, Argument(metavar="OP", help="all_reduce, all_to_all, …")],
+    ranks: Annotated[int, Option("--ranks", "-n", help="Ranks that take part.")],
+    bytes: Annotated[str | None, Option("--bytes", metavar="S", help="80MiB, …")] = None,
     alpha: Annotated[
-        str | None, typer.Option("--alpha", metavar="T", help="Of a message: 0.822us, …")
+        str | None, Option("--alpha", metavar="T", help="Of a message: 0.822us, …")
     ] = None,
     bandwidth: Annotated[
-        str | None, typer.Option("--bandwidth", metavar="B", help="Of a link: 450GB/s, …")
+        str | None, Option("--bandwidth", metavar="B", help="Of a link: 450GB/s, …")
     ] = None,
-    algo: Annotated[
-        str | None, typer.Option("--algo", metavar="A,B", help="Compare these only.")
-    ] = None,
+    algo: Annotated[str | None, Option("--algo", metavar="A,B", help="Compare these only.")] = None,
     fabric: Annotated[
-        str | None, typer.Option("--fabric", metavar="FILE|PRESET", help="The machine's links.")
+        str | None, Option("--fabric", metavar="FILE|PRESET", help="The machine's links.")
     ] = None,
-    nodes: Annotated[
-        int | None, typer.Option("--nodes", help="Hosts (default: 1, or fit).")
-    ] = None,
+    nodes: Annotated[int | None, Option("--nodes", help="Hosts (default: 1, or fit).")] = None,
     inter_alpha: Annotated[
-        str | None, typer.Option("--inter-alpha", metavar="T", help="Between hosts.")
+        str | None, Option("--inter-alpha", metavar="T", help="Between hosts.")
     ] = None,
     inter_bandwidth: Annotated[
-        str | None, typer.Option("--inter-bandwidth", metavar="B", help="Of a NIC.")
+        str | None, Option("--inter-bandwidth", metavar="B", help="Of a NIC.")
     ] = None,
-    nics: Annotated[int | None, typer.Option("--nics", min=1, help="NICs of a host.")] = None,
+    nics: Annotated[int | None, Option("--nics", min=1, help="NICs of a host.")] = None,
     nccl: Annotated[
-        str | None, typer.Option("--nccl", metavar="ARCH", help="NCCL's own model: h100, …")
+        str | None, Option("--nccl", metavar="ARCH", help="NCCL's own model: h100, …")
     ] = None,
-    channels: Annotated[int | None, typer.Option("--channels", help="NCCL's channels.")] = None,
+    channels: Annotated[int | None, Option("--channels", help="NCCL's channels.")] = None,
     channel_bandwidth: Annotated[
-        str | None, typer.Option("--channel-bandwidth", metavar="B", help="Of one of them.")
+        str | None, Option("--channel-bandwidth", metavar="B", help="Of one of them.")
     ] = None,
-    cpu: Annotated[str, typer.Option("--cpu", help="intel or amd, for NCCL.")] = "intel",
+    cpu: Annotated[str, Option("--cpu", help="intel or amd, for NCCL.")] = "intel",
     plot: Annotated[
-        str | None, typer.Option("--plot", "-o", metavar="FILE", help=".html, .svg or .png.")
+        str | None, Option("--plot", "-o", metavar="FILE", help=".html, .svg or .png.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -89,33 +84,33 @@ def model(
 
 
 def plan(
-    gpus: Annotated[int, typer.Option("--gpus", "-n", help="GPUs there are.")],
+    gpus: Annotated[int, Option("--gpus", "-n", help="GPUs there are.")],
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="gpt3-175b, llama3-70b, …")
+        str | None, Option("--model", metavar="NAME", help="gpt3-175b, llama3-70b, …")
     ] = None,
-    layers: Annotated[int | None, typer.Option("--layers")] = None,
-    hidden: Annotated[int | None, typer.Option("--hidden")] = None,
-    heads: Annotated[int | None, typer.Option("--heads")] = None,
-    kv_heads: Annotated[int | None, typer.Option("--kv-heads")] = None,
-    ffn: Annotated[int | None, typer.Option("--ffn", help="Of an MLP, or of an expert.")] = None,
-    sequence: Annotated[int | None, typer.Option("--sequence", help="Tokens of one.")] = None,
-    vocab: Annotated[int | None, typer.Option("--vocab")] = None,
-    experts: Annotated[int | None, typer.Option("--experts", help="Of a layer.")] = None,
-    top_k: Annotated[int | None, typer.Option("--top-k", help="Experts of a token.")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", help="Sequences of a step.")] = None,
-    machine: Annotated[str, typer.Option("--machine", metavar="GPU")] = "H100",
+    layers: Annotated[int | None, Option("--layers")] = None,
+    hidden: Annotated[int | None, Option("--hidden")] = None,
+    heads: Annotated[int | None, Option("--heads")] = None,
+    kv_heads: Annotated[int | None, Option("--kv-heads")] = None,
+    ffn: Annotated[int | None, Option("--ffn", help="Of an MLP, or of an expert.")] = None,
+    sequence: Annotated[int | None, Option("--sequence", help="Tokens of one.")] = None,
+    vocab: Annotated[int | None, Option("--vocab")] = None,
+    experts: Annotated[int | None, Option("--experts", help="Of a layer.")] = None,
+    top_k: Annotated[int | None, Option("--top-k", help="Experts of a token.")] = None,
+    batch: Annotated[int | None, Option("--batch", help="Sequences of a step.")] = None,
+    machine: Annotated[str, Option("--machine", metavar="GPU")] = "H100",
     fabric: Annotated[
-        str | None, typer.Option("--fabric", metavar="FILE|PRESET", help="The machine's links.")
+        str | None, Option("--fabric", metavar="FILE|PRESET", help="The machine's links.")
     ] = None,
     memory: Annotated[
-        str | None, typer.Option("--memory", metavar="S", help="Usable on a GPU: 70GB, …")
+        str | None, Option("--memory", metavar="S", help="Usable on a GPU: 70GB, …")
     ] = None,
     hidden_dp: Annotated[
-        float, typer.Option("--dp-hidden", help="Share of the backward pass that hides it.")
+        float, Option("--dp-hidden", help="Share of the backward pass that hides it.")
     ] = 0.0,
     fix: Annotated[
         list[str] | None,
-        typer.Option("--fix", metavar="k=v", help="tp=8, recompute=full, schedule=zb-h1, …"),
+        Option("--fix", metavar="k=v", help="tp=8, recompute=full, schedule=zb-h1, …"),
     ] = None,
     limit: Limit = 10,
     json: AsJson = False,
@@ -159,9 +154,9 @@ def plan(
 
 def fabric(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME|FILE", help="A preset, or a TOML file.")
+        str | None, Argument(metavar="NAME|FILE", help="A preset, or a TOML file.")
     ] = None,
-    gpus: Annotated[int | None, typer.Option("--gpus", metavar="N", help="As many hosts.")] = None,
+    gpus: Annotated[int | None, Option("--gpus", metavar="N", help="As many hosts.")] = None,
     json: AsJson = False,
 ) -> None:
     """The presets of machines; or one fabric, its links by class, bisection and bounds.

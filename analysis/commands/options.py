@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from .params import Argument, Option
 
 if TYPE_CHECKING:
     from ..doors import Job, Warehouse
 
 Where = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--warehouse",
         metavar="URL",
         help="Folder of the jobs, or s3://bucket/folder (default: $RETIME_WAREHOUSE, else "
         "./warehouse).",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else on stdout.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON and nothing else on stdout.")]
 JobId = Annotated[
-    str | None, typer.Argument(metavar="JOB", help="The job (not needed where there is one).")
+    str | None, Argument(metavar="JOB", help="The job (not needed where there is one).")
 ]
 OnRay = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--ray",
         metavar="ADDRESS",
         help="Work on a Ray cluster: auto, HOST:PORT, ray://HOST:PORT, or local.",
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="Rows to print at most.")]
+Limit = Annotated[int, Option("--limit", min=1, help="Rows to print at most.")]
 
 
 def open_warehouse(url: str | None) -> Warehouse:

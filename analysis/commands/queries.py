@@ -5,17 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, Limit, Where, open_warehouse, print_json
+from .params import Argument, Option
 
 
 def sql(
-    query: Annotated[
-        str, typer.Argument(metavar="QUERY", help="One SELECT; `-` reads it from stdin.")
-    ],
+    query: Annotated[str, Argument(metavar="QUERY", help="One SELECT; `-` reads it from stdin.")],
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", help="Only this job (default: all).")
+        str | None, Option("--job", metavar="JOB", help="Only this job (default: all).")
     ] = None,
     warehouse: Where = None,
     json: AsJson = False,
@@ -41,9 +38,7 @@ def sql(
 
 
 def tables(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A table, view or macro.")
-    ] = None,
+    name: Annotated[str | None, Argument(metavar="NAME", help="A table, view or macro.")] = None,
     json: AsJson = False,
 ) -> None:
     """The dictionary of tables, views and macros, with units.

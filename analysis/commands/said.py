@@ -5,22 +5,21 @@ from __future__ import annotations
 import sys
 from typing import Annotated, Any
 
-import typer
-
 from .options import AsJson, JobId, Limit, Where, open_job, print_json
+from .params import Option
 
 
 def dims(
     job: JobId = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATTERN=DIM", help="Says a dimension; may be given again."),
+        Option("--set", metavar="PATTERN=DIM", help="Says a dimension; may be given again."),
     ] = None,
     degrees: Annotated[
         str | None,
-        typer.Option("--degrees", metavar="tp=8,pp=4,…", help="The mesh, fastest-varying first."),
+        Option("--degrees", metavar="tp=8,pp=4,…", help="The mesh, fastest-varying first."),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Forgets what was said before.")] = False,
+    clear: Annotated[bool, Option("--clear", help="Forgets what was said before.")] = False,
     warehouse: Where = None,
     json: AsJson = False,
     limit: Limit = 60,
@@ -56,13 +55,13 @@ def kernels(
     job: JobId = None,
     set: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="PATTERN=CLASS", help="Says a class; may be given again."),
+        Option("--set", metavar="PATTERN=CLASS", help="Says a class; may be given again."),
     ] = None,
     patterns: Annotated[
         str | None,
-        typer.Option("--patterns", metavar="FILE", help="Says those of a TOML or CSV file."),
+        Option("--patterns", metavar="FILE", help="Says those of a TOML or CSV file."),
     ] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Forgets what was said before.")] = False,
+    clear: Annotated[bool, Option("--clear", help="Forgets what was said before.")] = False,
     warehouse: Where = None,
     json: AsJson = False,
     limit: Limit = 40,

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, Limit, OnRay, Where, open_warehouse, print_json
+from .params import Argument, Exit, Option
 
 
 def diff(
-    job_a: Annotated[str, typer.Argument(metavar="JOB_A", help="The job before.")],
-    job_b: Annotated[str, typer.Argument(metavar="JOB_B", help="The job after.")],
+    job_a: Annotated[str, Argument(metavar="JOB_A", help="The job before.")],
+    job_b: Annotated[str, Argument(metavar="JOB_B", help="The job after.")],
     steps_a: Annotated[
-        str | None, typer.Option("--steps-a", metavar="N-M", help="Only these steps of A.")
+        str | None, Option("--steps-a", metavar="N-M", help="Only these steps of A.")
     ] = None,
     steps_b: Annotated[
-        str | None, typer.Option("--steps-b", metavar="N-M", help="Only these steps of B.")
+        str | None, Option("--steps-b", metavar="N-M", help="Only these steps of B.")
     ] = None,
     warehouse: Where = None,
     other: Annotated[
         str | None,
-        typer.Option("--warehouse-b", metavar="URL", help="Warehouse of B, if another one."),
+        Option("--warehouse-b", metavar="URL", help="Warehouse of B, if another one."),
     ] = None,
     limit: Limit = 20,
     json: AsJson = False,
@@ -48,7 +47,7 @@ def diff(
 
 def fleet(
     by: Annotated[
-        str, typer.Option("--by", metavar="WHAT", help="hosts, fabric, jobs or kernels.")
+        str, Option("--by", metavar="WHAT", help="hosts, fabric, jobs or kernels.")
     ] = "hosts",
     warehouse: Where = None,
     limit: Limit = 20,
@@ -73,14 +72,14 @@ def fleet(
 
 
 def analyse(
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs; or --all.")] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All jobs of the warehouse.")] = False,
+    jobs: Annotated[list[str] | None, Argument(metavar="JOB", help="Jobs; or --all.")] = None,
+    all_: Annotated[bool, Option("--all", help="All jobs of the warehouse.")] = False,
     reports: Annotated[
         str | None,
-        typer.Option("--reports", metavar="DIR", help="Also write each job's page, DIR/JOB.html."),
+        Option("--reports", metavar="DIR", help="Also write each job's page, DIR/JOB.html."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Jobs at once (default: one a core).")
+        int | None, Option("--workers", min=1, help="Jobs at once (default: one a core).")
     ] = None,
     ray: OnRay = None,
     warehouse: Where = None,
@@ -120,4 +119,4 @@ def analyse(
         }
         shown = [{**r, "reason": r["reason"] or ""} for r in rows]
         terminal.show_table(terminal.console(), shown, titles)
-    raise typer.Exit(analysing.exit_code(rows))
+    raise Exit(analysing.exit_code(rows))

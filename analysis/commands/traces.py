@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from .options import AsJson, JobId, Limit, OnRay, Where, open_job, open_warehouse, print_json
+from .params import Argument, Exit, Option
 
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="Folder to leave the results in.")
+        Path, Argument(metavar="FOLDER", help="Folder to leave the results in.")
     ] = Path("retime-demo"),
     json: AsJson = False,
 ) -> None:
@@ -34,33 +33,31 @@ def demo(
         print_json(result)
     else:
         bundled.show(terminal.console(), result)
-    raise typer.Exit(result["exit_code"])
+    raise Exit(result["exit_code"])
 
 
 def ingest(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Files, folders, globs, archives.")
-    ],
-    job: Annotated[str | None, typer.Option("--job", metavar="ID", help="Name of the job.")] = None,
+    paths: Annotated[list[str], Argument(metavar="PATH", help="Files, folders, globs, archives.")],
+    job: Annotated[str | None, Option("--job", metavar="ID", help="Name of the job.")] = None,
     warehouse: Where = None,
     rank: Annotated[
         int | None,
-        typer.Option("--rank", min=0, help="Rank of a single file that does not say so itself."),
+        Option("--rank", min=0, help="Rank of a single file that does not say so itself."),
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--format",
             metavar="NAME",
             help="Force a parser (default: told from the content; a wrong name lists them).",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
+        int | None, Option("--workers", min=1, help="Processes (default: one a core).")
     ] = None,
     step_annotation: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--step-annotation",
             metavar="NAME",
             help="Annotations that are the steps (`*`, `?`; default: told from names).",
@@ -68,7 +65,7 @@ def ingest(
     ] = None,
     kernel_patterns: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--kernel-patterns",
             metavar="FILE",
             help="Classes of kernels, as `retime kernels` takes them (default: "
@@ -109,13 +106,13 @@ def ingest(
         print_json(tracking.rows_of(report))
     else:
         tracking.show(terminal.console(), report)
-    raise typer.Exit(report.exit_code)
+    raise Exit(report.exit_code)
 
 
 def jobs(
     where: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--where", metavar="SQL", help="Jobs of which this is true, over the columns of --json."
         ),
     ] = None,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from .options import AsJson, print_json
+from .params import Argument, Exit, Option
 
 if TYPE_CHECKING:
     from ...ingest.upload.report import UploadReport
@@ -16,17 +15,17 @@ if TYPE_CHECKING:
 def upload(
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH", help="Files, folders, globs, archives; or what is left."),
+        Argument(metavar="PATH", help="Files, folders, globs, archives; or what is left."),
     ] = None,
     to: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--to", "--warehouse", metavar="URL", help="The warehouse (default: $RETIME_WAREHOUSE)."
         ),
     ] = None,
     job: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--job",
             metavar="ID",
             help="The job, the same on every node (default: $RETIME_JOB, slurm-$SLURM_JOB_ID, "
@@ -35,7 +34,7 @@ def upload(
     ] = None,
     spool: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--spool",
             metavar="DIR",
             help="Where what is not delivered is written down (default: $RETIME_SPOOL, else "
@@ -43,47 +42,43 @@ def upload(
         ),
     ] = None,
     retry: Annotated[
-        bool, typer.Option("--retry", help="Try everything that is left, due or not.")
+        bool, Option("--retry", help="Try everything that is left, due or not.")
     ] = False,
-    for_: Annotated[
-        str, typer.Option("--for", metavar="TIME", help="Go on trying for so long.")
-    ] = "5m",
+    for_: Annotated[str, Option("--for", metavar="TIME", help="Go on trying for so long.")] = "5m",
     wait_idle: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--wait-idle", metavar="TIME", help="Wait until nobody wrote to a file for so long."
         ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Take what is not delivered into the spool.")
+        bool, Option("--keep", help="Take what is not delivered into the spool.")
     ] = False,
     finish: Annotated[
         bool | None,
-        typer.Option(
+        Option(
             "--finish/--no-finish",
             help="Make the derived tables (default: when a job's last rank came).",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, help="Processes (default: one a core).")
+        int | None, Option("--workers", min=1, help="Processes (default: one a core).")
     ] = None,
     follow: Annotated[
         bool,
-        typer.Option("--follow", help="Send files as they become whole, until SIGTERM; then all."),
+        Option("--follow", help="Send files as they become whole, until SIGTERM; then all."),
     ] = False,
     epilogue: Annotated[
-        bool, typer.Option("--epilogue", help="End with 0 whatever happens, and say little.")
+        bool, Option("--epilogue", help="End with 0 whatever happens, and say little.")
     ] = False,
-    list_: Annotated[bool, typer.Option("--list", help="What is left, and nothing else.")] = False,
+    list_: Annotated[bool, Option("--list", help="What is left, and nothing else.")] = False,
     forget: Annotated[
         list[str] | None,
-        typer.Option(
-            "--forget", metavar="ENTRY", help="Give up an entry of --list; again for more."
-        ),
+        Option("--forget", metavar="ENTRY", help="Give up an entry of --list; again for more."),
     ] = None,
     example: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--example",
             metavar="NAME",
             help="Print a file to start from: slurm, slurm-conf, kubernetes, cron, torch.",
@@ -125,12 +120,12 @@ def upload(
 
         log.say(_folder(spool), 40, f"upload: {e}")
         print(f"retime: {screen.clean(' '.join(str(e).split()))}", file=sys.stderr)
-        raise typer.Exit(0) from e
+        raise Exit(0) from e
     if json:
         print_json(report.to_dict())
     elif not epilogue or report.exit_code:
         show(terminal.console(), report)
-    raise typer.Exit(0 if epilogue or list_ or forget else report.exit_code)
+    raise Exit(0 if epilogue or list_ or forget else report.exit_code)
 
 
 def _log_to_stderr() -> None:

@@ -4,41 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from .options import AsJson, JobId, OnRay, Where, open_job, print_json
+from .params import Argument, Option
 
 
 def replay(
     job: JobId = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option("--policy", metavar="NAME[:k=v,…]", help="A policy; may be given again."),
+        Option("--policy", metavar="NAME[:k=v,…]", help="A policy; may be given again."),
     ] = None,
     sweep: Annotated[
         list[str] | None,
-        typer.Option("--sweep", metavar="k=v1,v2", help="Several values of a parameter."),
+        Option("--sweep", metavar="k=v1,v2", help="Several values of a parameter."),
     ] = None,
-    step: Annotated[int | None, typer.Option("--step", help="Only this step.")] = None,
+    step: Annotated[int | None, Option("--step", help="Only this step.")] = None,
     fabric: Annotated[
         str | None,
-        typer.Option("--fabric", metavar="FILE|PRESET", help="The machine (default: from traces)."),
+        Option("--fabric", metavar="FILE|PRESET", help="The machine (default: from traces)."),
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Refuse where the unchanged replay is over 5 % off.")
+        bool, Option("--strict", help="Refuse where the unchanged replay is over 5 % off.")
     ] = False,
     calibration: Annotated[
-        bool, typer.Option("--calibration", help="Also alpha, bandwidth and tau of the links.")
+        bool, Option("--calibration", help="Also alpha, bandwidth and tau of the links.")
     ] = False,
     explain: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--explain", help="Also draw a step before and after: a page, and a Perfetto trace."
         ),
     ] = False,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", metavar="FILE", help="That page (JOB-explain.html)."),
+        Option("-o", "--output", metavar="FILE", help="That page (JOB-explain.html)."),
     ] = None,
     ray: OnRay = None,
     warehouse: Where = None,
@@ -93,7 +92,7 @@ def replay(
 
 def policies(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A policy, for its parameters.")
+        str | None, Argument(metavar="NAME", help="A policy, for its parameters.")
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import retime
+from click.testing import CliRunner
 from retime.cli import app
 from retime.ingest.kineto.header import parse_rank_list, rebuild_ranks
 from retime.ingest.run import ingest
-from typer.testing import CliRunner
 
 from benchmarks.scale import truth as held
 from benchmarks.scale.digits import COUNT, DUR, SEQ, TS, Template, hole
