@@ -37,7 +37,7 @@ def write(
     to the views. Raises OSError and pyarrow's errors.
     """
     place = target / FOLDER
-    place.mkdir()
+    place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
     writer = PartWriter(place)
     try:
         _fill(writer, opened, manifests, tables)
