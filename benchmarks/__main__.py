@@ -1,8 +1,8 @@
 """The project's claims about speed, measured: retime, its peers and the machine's limits.
 
     python -m benchmarks [--quick] [--large] [--only ingest,replay] [--case WORDS] [--runs 3]
-        [--traces DIR] [--straggler-artifact DIR] [--folder DIR] [--json FILE] [--docs FILE]
-        [--history]
+        [--cpu] [--traces DIR] [--straggler-artifact DIR] [--folder DIR] [--json FILE]
+        [--docs FILE] [--history]
     python -m benchmarks docs FILE... [--docs docs/performance.md]
     python -m benchmarks list
 
@@ -57,7 +57,7 @@ def main(words: list[str] | None = None) -> int:
                 for case in cases_of(stage, inputs, asked.case):
                     print(f"{stage:8} {case.name}: {', '.join(w.name for w in case.ways)}")
             return 0
-        found = run(only, inputs, asked.runs, Path(scratch), asked.case, asked.json)
+        found = run(only, inputs, asked.runs, Path(scratch), asked.case, asked.json, asked.cpu)
     print(table.text(found))
     if asked.history:
         history.append(found)
@@ -101,6 +101,10 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--only", help=f"stages, with commas: {','.join(STAGES_IN_ORDER)}")
     parser.add_argument("--case", default="", help="only cases whose names have these words")
     parser.add_argument("--runs", type=int, default=3, help="rounds of each case")
+    parser.add_argument(
+        "--cpu", action="store_true",
+        help="seconds of CPU (all cores together) for wall time: where others use the machine",
+    )  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="without the largest sizes")
     parser.add_argument("--large", action="store_true", help="1,024 ranks, 100 million events, too")
     parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)

@@ -25,6 +25,12 @@ of the command count everything from the start of the process to its end. `ours`
 Parquet, its commit to the warehouse and the matching of ranks; a peer's time is what it says.
 """
 
+AGAINST = ("times", "of the speed of")
+"""A peer, a limit."""
+CPU = """
+**Its seconds are of CPU, of all cores together**: others used the machine. Lines on two cores are
+faster than that in wall time, and their ratios to what runs on one core better.
+"""
 HISTORY = 12
 """Runs that the page shows."""
 
@@ -54,6 +60,7 @@ def _machines(results: Sequence[dict[str, Any]]) -> str:
             f"Measured {r['date']} UTC ({', '.join(r['stages'])}; {r['size']}) on {m['cores']} "
             f"cores of {m['processor']}, {m['memory_bytes'] / 1e9:.0f} GB, {m['system']}, load "
             f"{m['load']:g} before the run, {r['runs']} rounds; {have}.\n"
+            + (CPU if r.get("clock") == "cpu" else "")
         )
     return "\n".join(out)
 
@@ -80,18 +87,20 @@ def _stages(cases: list[dict[str, Any]]) -> str:
 
 def _case(case: dict[str, Any]) -> str:
     lines = []
+    limits = {w["name"] for w in case["ways"] if w["role"] == "limit"}
     for w in case["ways"]:
         if "missing" in w:
             continue
         ratios = [
-            f"{words.ratio(r)} x {r['other']}"
-            for r in case["ratios"] if r["ours"] == w["name"] and "values" in r
-        ]  # fmt: skip
+            f"{words.ratio(r)} {AGAINST[r['other'] in limits]} {r['other']}"
+            for r in case["ratios"]
+            if r["ours"] == w["name"] and "values" in r
+        ]
         lines.append(
             [w["name"], w["role"], words.time_of(w), f"{words.number(w['rate'])} {case['unit']}/s",
              words.memory(w["peak_bytes"]), "; ".join(ratios)]
         )  # fmt: skip
-    heads = ["way", "", "time", "speed", "peak", "times faster than"]
+    heads = ["way", "", "time", "speed", "peak", "beside others"]
     note = f"{case['note']}\n\n" if "note" in case else ""
     wrong = "".join(f"\n**Answers differ**: {w}\n" for w in case["disagree"])
     size = f"{words.number(case['n'])} {case['unit']}"

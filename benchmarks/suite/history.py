@@ -22,6 +22,7 @@ def append(found: dict[str, Any], path: Path = RUNS) -> None:
         "cores": found["machine"]["cores"],
         "load": found["machine"]["load"],
         "size": found["size"],
+        "clock": found["clock"],
         "goals": {
             key(case, goal): [_figure(goal), goal["verdict"]]
             for case in found["cases"]

@@ -13,7 +13,7 @@ Rounds = dict[str, list[dict[str, Any] | None]]
 
 
 def measured(
-    case: Case, runs: int, scratch: Path, tell: Callable[[str], None]
+    case: Case, runs: int, scratch: Path, tell: Callable[[str], None], by_cpu: bool = False
 ) -> tuple[Rounds, dict[str, str]]:
     """What each way took in each round (None where it is not run so often), and what is missing.
 
@@ -29,7 +29,7 @@ def measured(
                 rounds[way.name].append(None)
                 continue
             try:
-                took = process.run(way, scratch)
+                took = process.run(way, scratch, by_cpu)
             except process.Failed as e:
                 missing[way.name] = f"failed: {e}"
                 rounds.pop(way.name)

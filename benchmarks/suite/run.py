@@ -60,6 +60,7 @@ def run(
     scratch: Path,
     words: str = "",
     keep: Path | None = None,
+    by_cpu: bool = False,
 ) -> dict[str, Any]:
     """Measures; what it gives is what `--json` keeps, written after each case.
 
@@ -71,12 +72,13 @@ def run(
         "runs": runs, "stages": list(stages),
         "size": "tiny" if inputs.tiny else "quick" if inputs.quick else "whole",
         "large": inputs.large,
+        "clock": "cpu" if by_cpu else "wall",
         "machine": machine(), "cases": [], "growth": [], "broken": [],
     }  # fmt: skip
     began = time.perf_counter()
     for stage in stages:
         for case in cases_of(stage, inputs, words, found["broken"]):
-            found["cases"].append(_one(case, runs, scratch))
+            found["cases"].append(_one(case, runs, scratch, by_cpu))
             found["growth"] = growth.lines(found["cases"])
             found["took_s"] = time.perf_counter() - began
             if keep is not None:
@@ -84,8 +86,8 @@ def run(
     return found
 
 
-def _one(case: Case, runs: int, scratch: Path) -> dict[str, Any]:
-    took, missing = rounds.measured(case, runs, scratch, _tell)
+def _one(case: Case, runs: int, scratch: Path, by_cpu: bool) -> dict[str, Any]:
+    took, missing = rounds.measured(case, runs, scratch, _tell, by_cpu)
     kept = judge.judged(case, took, missing)
     for name, part in judge.missed(kept):
         way = next(w for w in case.ways if w.name == name)

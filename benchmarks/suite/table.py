@@ -27,6 +27,7 @@ def _machine(found: dict[str, Any]) -> str:
     return (
         f"{m['cores']} cores of {m['processor']}, {m['memory_bytes'] / 1e9:.0f} GB, "
         f"load {m['load']} before; {found['runs']} rounds"
+        + ("; SECONDS ARE OF CPU, of all cores together" if found.get("clock") == "cpu" else "")
     )
 
 
@@ -40,8 +41,10 @@ def _case(case: dict[str, Any]) -> list[str]:
             [w["name"], w["role"], words.time_of(w),
              f"{words.number(w['rate'])} {case['unit']}/s", f"peak {words.memory(w['peak_bytes'])}"]
         )  # fmt: skip
+    limits = {w["name"] for w in case["ways"] if w["role"] == "limit"}
     ratios = [
-        [f"{r['ours']} / {r['other']}", words.ratio(r), "times faster"]
+        [f"{r['ours']} / {r['other']}", words.ratio(r),
+         "of the limit's speed" if r["other"] in limits else "times faster"]
         for r in case["ratios"] if "values" in r
     ]  # fmt: skip
     wrong = [f"  ANSWERS DIFFER: {w}" for w in case["disagree"]]

@@ -31,5 +31,5 @@ def exchanges(inputs: Inputs) -> Iterator[Case]:
             tuple(Ratio(OURS_RUN, w) for w in (*(p.name for p in peers), LOOKED)),
             bounds=(goal,) if gpus == 16384 else (),
             growth="fabric, all-to-all" if gpus >= 4096 or inputs.quick else "", grows=(OURS_RUN,),
-            same=((OURS_RUN, FILLING),),
+            same=((OURS_RUN, FILLING),) if peers else (),
         )  # fmt: skip
