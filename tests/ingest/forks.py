@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -42,17 +43,31 @@ class Forks:
         self._process.stdout.close()
 
 
+def _warm_up(made_up):
+    """One ingest here, so that what is forked need not import and load the same again."""
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "rank0.json"
+        if made_up:
+            standins.write_trace(trace, 0)
+        else:
+            event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1, "pid": 0, "tid": 7}
+            trace.write_text(json.dumps({"traceEvents": [event]}))
+        run.ingest(Path(folder) / "w", [trace], job="j", rank=0, workers=1)
+
+
 def _serve(workers=None):
     sys.path.insert(0, str(HERE))
+    global run, standins
+    import standins
     from retime.ingest import run
 
     if workers is None:
         import fake_trace  # noqa: F401
-        from standins import use_fake_format
 
-        use_fake_format()
+        standins.use_fake_format()
     else:
         run.SMALL_BYTES = 0  # small files go to workers too
+    _warm_up(made_up=workers is None)
     for line in sys.stdin:
         question = json.loads(line)
         if "wait" in question:

@@ -13,7 +13,8 @@ from retime.ingest.manifest import read_generation
 from retime.ingest.run import ingest
 from retime.ingest.warehouse import Warehouse
 
-KILLS = 50
+KILLS = 50 if os.environ.get("RETIME_FAULTS") == "long" else 15
+"""At random; tests/faults kills before each call that others see."""
 KILLS_A_WAREHOUSE = 3
 KINETO_KILLS = 4
 
