@@ -52,14 +52,14 @@ from .tokens import (
     space,
     string,
 )
-from .vectors import CHECKED, byte, jit
+from .vectors import CHECKED, byte, called, jit, rarely
 
 __all__ = ["CHECKED", "rebuild_slots", "scan_events"]
 
 _CLEAR_ROWS = 512
 
 
-@jit
+@rarely
 def _gap(buf, p, where, fresh, key_field, key_text, key_length, key_first, key_last):
     """(field, where its value stands, the value's first byte, True) of the gap at p.
 
@@ -168,7 +168,7 @@ def _number(buf, p, c, kind):
     return 2 - word, p, word != 0 and kind != US
 
 
-@jit
+@called
 def scan_events(
     buf, n, state, ph, ints, syms, capacity, slots, offsets, hashes, arena, counters, gaps,
     gap_texts, key_field, key_text, key_length, key_first, key_last, kind_of, row_of, sym_row_of,

@@ -25,7 +25,7 @@ from .scan_tables import (
     GAP_WHERE,
     N_GAPS,
 )
-from .vectors import equal, jit
+from .vectors import equal, jit, rarely
 
 
 @jit
@@ -45,7 +45,7 @@ def known_gap(buf, p, before, gaps, gap_texts):
     return 0
 
 
-@jit
+@rarely
 def learned_gap(buf, start, end, before, field, where, state, gaps, gap_texts):
     """The gap from start to end, met behind `before` and parsed; 0 where it is not kept."""
     length = end - start

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from .scan_tables import N_SYMBOLS, SEED
-from .vectors import jit, word
+from .vectors import called, jit, word
 
 NO_ROOM = -2
 """For a code: the tables are to be made larger first."""
@@ -81,7 +81,7 @@ def intern(buf, start, end, guess, state, slots, offsets, hashes, arena):
     return code
 
 
-@jit
+@called
 def rebuild_slots(slots, hashes, count):
     """Enters the first `count` hashes into empty `slots` (a power of two of them)."""
     mask = slots.size - 1

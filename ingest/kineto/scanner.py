@@ -5,6 +5,7 @@ Its machine code is loaded from the user's cache where it is kept, and compiled 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,7 +24,7 @@ from .blocks import (
     prefetch,
     read_array,
 )
-from .bytescan_code import CODE
+from .bytescan_code import CODE, check
 from .rawbatch import BatchBuilder, Envelope, ProblemTally, RawBatch, Symbols
 
 __all__ = ["prefetch", "read_events", "steps"]
@@ -31,6 +32,11 @@ __all__ = ["prefetch", "read_events", "steps"]
 
 def _functions() -> machine_code.Functions:
     kept = machine_code.load(CODE)
+    if kept is None and not machine_code.plain():
+        # Compiled here anyhow: the next process need not.
+        with contextlib.suppress(OSError, RuntimeError, ValueError, ImportError):
+            machine_code.make(CODE, check=check)
+        kept = machine_code.load(CODE)
     if kept is not None:
         return kept
     from . import bytescan

@@ -26,6 +26,7 @@ from .vectors import (
     lowest_bit,
     none_of,
     one_of,
+    rarely,
     word,
 )
 
@@ -82,7 +83,7 @@ def string(buf, p):
             p += 1
 
 
-@jit
+@rarely
 def _nested(buf, p):
     """The same, a bracket or string at a time."""
     depth = 0
@@ -257,7 +258,7 @@ def integer(buf, p):
     return np.int64(value), end, True
 
 
-@jit
+@rarely
 def hexadecimal(buf, p):
     """The same of hex digits, as in "0x1f"."""
     value = 0

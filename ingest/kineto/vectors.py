@@ -17,7 +17,20 @@ from numba.np.arrayobj import make_array
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
+_INSIDE = {**_OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+jit = njit(**_INSIDE, forceinline=True)
+"""For what a scan does all the time: left to itself, the compiler inlines now one half of it, now
+another, and the result may be twice as slow. Nothing is in numba's own cache, which would not see
+that a function of another module has changed, or that bounds are checked: `machine_code` keeps it.
+"""
+
+rarely = njit(**_INSIDE)
+"""For what compiled functions seldom call."""
+
+called = njit(**_OPTIONS)
+"""For what Python calls."""
 
 LANES = 32
 WIDE = 64
