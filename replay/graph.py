@@ -186,15 +186,15 @@ def build(
     priority = np.empty(n, np.int64)
     priority[np.argsort(key, kind="stable")] = np.arange(n)
 
-    succ_ptr, succ = _lists(n, src, dst)
+    succ_ptr, succ = lists(n, src, dst)
     order = topological_order(succ_ptr, succ, priority)
     if len(order) < n:
-        tasks = _a_cycle(n, np.repeat(np.arange(n), np.diff(succ_ptr)), succ, order)
-        raise GraphCycle(tasks, [_label(cols, op_names, t) for t in tasks])
+        tasks = a_cycle(n, np.repeat(np.arange(n), np.diff(succ_ptr)), succ, order)
+        raise GraphCycle(tasks, [label(cols, op_names, t) for t in tasks])
 
     place = np.empty(n, np.int64)
     place[order] = np.arange(n)
-    pred_ptr, pred = _lists(n, place[dst], place[src])
+    pred_ptr, pred = lists(n, place[dst], place[src])
     graph = TaskGraph(
         pred_ptr=pred_ptr,
         pred=pred,
@@ -216,7 +216,7 @@ def topological_order(succ_ptr: np.ndarray, succ: np.ndarray, priority: np.ndarr
 
 
 @numba.njit(cache=True)
-def _lists(n, of, other):  # pragma: no cover - compiled
+def lists(n, of, other):  # pragma: no cover - compiled
     """Edges in CSR form by `of`: where each task's begin (int64 [n + 1]), and their `other` ends,
     sorted, each once (int64)."""
     first = np.zeros(n + 1, np.int64)
@@ -300,7 +300,7 @@ def _kahn(succ_ptr, succ, priority):  # pragma: no cover - compiled
     return order[:placed]
 
 
-def _a_cycle(n: int, src: np.ndarray, dst: np.ndarray, placed: np.ndarray) -> list[int]:
+def a_cycle(n: int, src: np.ndarray, dst: np.ndarray, placed: np.ndarray) -> list[int]:
     """One cycle among the tasks that could not be placed, in the direction of its edges."""
     stuck = np.ones(n, bool)
     stuck[placed] = False
@@ -317,7 +317,7 @@ def _a_cycle(n: int, src: np.ndarray, dst: np.ndarray, placed: np.ndarray) -> li
     return walk[seen[at] :][::-1]
 
 
-def _label(cols: dict[str, np.ndarray], op_names: tuple[str, ...], task: int) -> str:
+def label(cols: dict[str, np.ndarray], op_names: tuple[str, ...], task: int) -> str:
     code = int(cols["op"][task])
     name = op_names[code] if 0 <= code < len(op_names) else Kind(int(cols["kind"][task])).name
     return f"{name} (rank {int(cols['rank'][task])}, step {int(cols['step'][task])})"

@@ -26,6 +26,27 @@ def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.
     return frame.with_columns(moved)
 
 
+class RankClocks:
+    """The clocks of a job's ranks, for times that lie in arrays."""
+
+    def __init__(self, ranks: pl.DataFrame):
+        self._clocks, known = _clocks(ranks)
+        # The last clock is that of ranks that are not here.
+        self._other = len(known)
+        known = known.drop_nulls()
+        order = np.argsort(known["rank"].to_numpy(), kind="stable")
+        self._ranks = known["rank"].to_numpy()[order].astype(np.int64)
+        self._rows = known["row"].to_numpy()[order].astype(np.int64)
+
+    def on_job_clock(self, rank: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+        """`time_ns` (int64 [n], each on the clock of `rank`) on the job's: as `on_job_clock`."""
+        domain = np.full(len(rank), self._other, np.int64)
+        if len(self._ranks):
+            at = np.minimum(np.searchsorted(self._ranks, rank), len(self._ranks) - 1)
+            domain = np.where(self._ranks[at] == rank, self._rows[at], self._other)
+        return align(self._clocks, time_ns, domain)
+
+
 def _clocks(ranks: pl.DataFrame) -> tuple[Clocks, pl.DataFrame]:
     """The clock of each rank, a row each and one without a correction last; `rank` and `row`."""
     ranks = ranks.unique("rank", keep="first", maintain_order=True)

@@ -16,9 +16,11 @@ from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
 from ..ingest.store import is_address, reading
 from . import recorded
+from .graph import NULL
 from .policy import ReplayJob
 from .traced import build as kineto
-from .traced.tables import DEVICE, HOST, kind_is, timed
+from .traced import shares
+from .traced.tables import timed
 
 
 def load(snapshot: Any) -> ReplayJob:
@@ -104,46 +106,15 @@ def _built(snapshot: Any) -> ReplayJob:
         )
     if source(files) == "recorded":
         return recorded.load(files, job=job)
-    frames = tables(files, kernel_rules.categories(files, getattr(snapshot, "kernels", ())))
-    if not len(frames["events"]) and not len(frames["collectives"]):
+    categories = kernel_rules.categories(files, getattr(snapshot, "kernels", ()))
+    frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
+    frames["collectives"] = frames["collectives"].filter(timed())
+    made = kineto.of_shares(frames, shares.of_files(files.get("events") or (), categories), job)
+    if not made.graph.n or not (made.graph.start_ns != NULL).any():
         raise UnusableInput(
             f"job {job!r} has no events and no collectives with times: nothing to replay"
         )
-    return kineto.build(frames, job)
-
-
-def tables(
-    files: Mapping[str, Sequence[Any]], categories: Mapping[str, str] | None = None
-) -> dict[str, pl.DataFrame]:
-    """The tables that the graph of a traced job is built from.
-
-    `categories` (a kernel's name -> its category) take the place of what was stored.
-
-    Host events are read only for ranks that need them: those without device activities, or with
-    collectives on the host.
-    """
-    frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
-    frames["collectives"] = frames["collectives"].filter(timed())
-    columns = (
-        "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",
-        "correlation", "category", "grid_blocks", "block_threads", "bytes", "wait_stream",
-        "wait_correlation", "step",
-    )  # fmt: skip
-    core = kind_is(*DEVICE, "runtime", "sync")
-    events = read(files, "events", core, columns)
-    if categories:
-        said = pl.col("name").cast(pl.String).replace_strict(categories, default=None)
-        said = pl.when(kind_is("kernel")).then(said)
-        stored = pl.col("category").cast(pl.String)
-        category = pl.coalesce(said, stored).cast(events.schema["category"])
-        events = events.with_columns(category=category)
-    on_device = events.filter(kind_is(*DEVICE))["rank"].unique().to_list()
-    on_host = frames["collectives"].join(
-        events.select("event_id"), on="event_id", how="anti", nulls_equal=False
-    )["rank"]
-    bare = ~pl.col("rank").is_in(on_device) | pl.col("rank").is_in(on_host.unique().to_list())
-    host = kind_is(*(k for k in HOST if k != "runtime")) & bare
-    return {**frames, "events": pl.concat([events, read(files, "events", host, columns)])}
+    return made
 
 
 def read(

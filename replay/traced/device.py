@@ -1,17 +1,20 @@
-"""What ran on the devices of a traced job: order on streams, launches, waits between streams."""
+"""What ran on the devices of some traced ranks: order on streams, launches, waits between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 
+from ..codes import distinct
 from ..graph import NULL
 from ..keys import paired
 from . import streams
-from .draft import Draft
-from .tables import DEVICE, Tables, dense, ints, kind_is, within
+from .events import Events, Words
+from .piece import Piece
+from .rows import by_time, first_of, grouped, ordered
+from .tables import DEVICE, within
 
 SYNC_CALLS = (
     "cudaDeviceSynchronize",
@@ -30,170 +33,183 @@ SYNC_CALLS = (
 """Runtime calls that return only when the device has got somewhere."""
 
 
-@dataclass(frozen=True)
-class Activities:
-    """Kernels, copies and sets in order of start; arrays of shape [a], rows of `frame`."""
+_VERSION = re.compile(r"_v[0-9]+$")
 
-    frame: pl.DataFrame
+
+class Activities(NamedTuple):
+    """Kernels, copies and sets, rank by rank in order of start; arrays [a]."""
+
+    events: Events
+    """Their rows."""
     rank: np.ndarray
+    """Place of the rank among those of the piece."""
+    first: np.ndarray
+    """int64 [ranks + 1]: where those of each rank begin."""
     start_ns: np.ndarray
     end_ns: np.ndarray
+    by_end: np.ndarray
+    """int64 [a]: the rows of each rank in order of their ends."""
     lane: np.ndarray
     """Dense code of (rank, device, stream)."""
     before: np.ndarray
     over: np.ndarray
     """`streams.stream_order`."""
-    begin: np.ndarray
-    finish: np.ndarray
-    """Task that starts and task that ends an activity (a collective has two); filled in later."""
 
     @property
-    def ranks(self) -> np.ndarray:
-        """Ranks with activities."""
-        return np.unique(self.rank)
+    def on_device(self) -> np.ndarray:
+        """bool [ranks]: which ranks have any."""
+        return np.diff(self.first) > 0
 
     def __len__(self) -> int:
         return len(self.rank)
 
 
-@dataclass(frozen=True)
-class Calls:
-    """Runtime calls of ranks with a device."""
+class Calls(NamedTuple):
+    """Runtime calls of ranks with a device, rank by rank in order of start; arrays [c]."""
 
-    runtime: pl.DataFrame
-    """All, with `syncs`, `records` and `waits` (an event record, a stream's wait)."""
-    launching: pl.DataFrame
-    """Those that launched an activity, `call` their number."""
+    events: Events
+    rank: np.ndarray
+    end_ns: np.ndarray
+    syncs: np.ndarray
+    """bool: waits for the device. Likewise `records` an event, and `waits` (a stream's wait)."""
+    records: np.ndarray
+    waits: np.ndarray
+    launches: np.ndarray
+    """bool: launched an activity."""
     of: np.ndarray
     """int64 [a]: the call that launched each activity, -1 where none is known."""
     launch_ns: np.ndarray
     """int64 [a]: when that call began; NULL where it is not known, or after the activity began."""
 
-    @property
-    def syncing(self) -> pl.DataFrame:
-        """Those that wait for the device."""
-        return self.runtime.filter("syncs")
+
+def activities(piece: Piece, events: Events, end_ns: np.ndarray) -> Activities:
+    """The device activities among the events of a piece (ends int64 [n], on the job's clock)."""
+    rows = events.of(*DEVICE)
+    rank = piece.place(events.rank[rows])
+    order = ordered(rank, events.start_ns[rows], end_ns[rows], events.event_id[rows])
+    rows, rank = rows[order], rank[order]
+    mine, end = events.take(rows), end_ns[rows]
+    first = np.searchsorted(rank, np.arange(len(piece.ranks) + 1))
+    devices, device = distinct(mine.device)
+    lanes, stream = distinct(np.where(mine.stream == NULL, -1, mine.stream))
+    lane = distinct((rank * len(devices) + device) * len(lanes) + stream)[1]
+    before, over = streams.stream_order(lane, mine.start_ns, end)
+    by_end = by_time(first, end)
+    return Activities(mine, rank, first, mine.start_ns, end, by_end, lane, before, over)
 
 
-def activities(tables: Tables) -> Activities:
-    """The device activities of all ranks."""
-    frame = tables.events.filter(kind_is(*DEVICE)).sort("start_ns", "end_ns", "event_id")
-    lane = dense(frame, "rank", pl.col("device").fill_null(-1), pl.col("stream").fill_null(-1))
-    start, end = ints(frame["start_ns"]), ints(frame["end_ns"])
-    before, over = streams.stream_order(lane, start, end)
-    unset = [np.full(len(frame), -1, np.int64) for _ in range(2)]
-    return Activities(frame, ints(frame["rank"]), start, end, lane, before, over, *unset)
-
-
-def calls(tables: Tables, act: Activities) -> Calls:
+def calls(piece: Piece, events: Events, end_ns: np.ndarray, act: Activities, words: Words) -> Calls:
     """The runtime calls, and which of them launched what (by rank and correlation)."""
-    by = ["rank", "correlation"]
-    runtime = tables.events.filter(kind_is("runtime") & pl.col("rank").is_in(act.ranks.tolist()))
-    # Calls are many, their names few.
-    plain = pl.col("name").cast(pl.String).str.replace(r"_v\d+$", "")
-    names = runtime.select(pl.col("name").unique()).with_columns(
-        syncs=plain.is_in(SYNC_CALLS),
-        records=pl.col("name").cast(pl.String).str.contains("EventRecord"),
-        waits=pl.col("name").cast(pl.String).str.contains("StreamWaitEvent"),
-    )
-    runtime = (
-        runtime.join(names, on="name", how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(pl.col("name").cast(pl.String))
-        .sort("start_ns", "event_id")
-    )
-    launched = act.frame.select(by).drop_nulls().unique()
-    launching = (
-        runtime.join(launched, on=by, how="semi", maintain_order="left")
-        .unique(by, keep="first", maintain_order=True)
-        .with_row_index("call")
-    )
-    of = act.frame.select(by).join(
-        launching.select(*by, "call", "start_ns"), on=by, how="left", maintain_order="left"
-    )
-    launch_ns = ints(of["start_ns"], int(NULL))
+    rows = events.of("runtime")
+    rank = piece.place(events.rank[rows])
+    with_device = act.on_device[rank]
+    rows, rank = rows[with_device], rank[with_device]
+    order = ordered(rank, events.start_ns[rows], events.event_id[rows])
+    rows, rank = rows[order], rank[order]
+    mine = events.take(rows)
+    of = first_of(rank, mine.correlation, act.rank, act.events.correlation, int(NULL))
+    launches = np.zeros(len(rows), bool)
+    launches[of[of >= 0]] = True
     # A clock that puts a kernel before its launch says nothing about the launch.
-    sane = launch_ns <= act.start_ns
-    return Calls(
-        runtime,
-        launching,
-        np.where(sane, ints(of["call"], -1), -1),
-        np.where(sane, launch_ns, NULL),
-    )
+    known = np.flatnonzero(of >= 0)
+    late = known[mine.start_ns[of[known]] > act.start_ns[known]]
+    of[late] = -1
+    launch_ns = np.full(len(act), NULL, np.int64)
+    known = np.flatnonzero(of >= 0)
+    launch_ns[known] = mine.start_ns[of[known]]
+    syncs, records, waits = (flags[mine.name] for flags in _what_calls_do(words))
+    return Calls(mine, rank, end_ns[rows], syncs, records, waits, launches, of, launch_ns)
 
 
-def order_on_streams(draft: Draft, act: Activities) -> None:
+def _what_calls_do(words: Words) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """bool [names + 1] each: which names wait for the device, record an event, make one wait."""
+    texts = words.texts
+    plain = [_VERSION.sub("", t) for t in texts]
+    return tuple(
+        np.array([*said, False], bool)
+        for said in (
+            [t in SYNC_CALLS for t in plain],
+            ["EventRecord" in t for t in texts],
+            ["StreamWaitEvent" in t for t in texts],
+        )
+    )  # type: ignore[return-value]
+
+
+def order_on_streams(piece: Piece, act: Activities) -> None:
     """Edges from each activity's predecessor on its stream."""
-    draft.edge(np.where(act.before >= 0, act.finish[act.before], -1), act.begin)
+    after = np.flatnonzero(act.before >= 0)
+    piece.into_activity(piece.finish[act.before[after]], after)
 
 
-def waits_between_streams(draft: Draft, tables: Tables, act: Activities, calls: Calls) -> None:
+def waits_between_streams(piece: Piece, events: Events, act: Activities, calls: Calls) -> None:
     """Edges between activities of different streams.
 
     What `sync` rows name where a rank has them; else what the calls and the times show.
     """
     if not len(act):
         return
-    src, dst = _recorded(tables, act, calls)
-    told = np.unique(act.rank[dst])
+    src, dst = _recorded(piece, events, act, calls)
+    told = np.zeros(len(piece.ranks), bool)
+    told[act.rank[dst]] = True
     beside_src, beside_dst = _side_by_side(act, calls)
-    guess = ~np.isin(act.rank[beside_dst], told)
+    guess = ~told[act.rank[beside_dst]]
     seen = streams.inferred_waits(
-        act.rank, act.lane, act.start_ns, act.end_ns, calls.launch_ns, act.before
+        act.rank, act.lane, act.start_ns, act.end_ns, calls.launch_ns, act.before, act.by_end
     )
-    late = np.flatnonzero((seen >= 0) & ~np.isin(act.rank, told))
+    late = np.flatnonzero(seen >= 0)
+    late = late[~told[act.rank[late]]]
     src = np.concatenate([src, beside_src[guess], seen[late]])
     dst = np.concatenate([dst, beside_dst[guess], late])
     sane = (act.end_ns[src] <= act.start_ns[dst]) & (src < dst)
     src, dst = src[sane], dst[sane]
-    draft.edge(act.finish[src], act.begin[dst])
-    _overlapping(draft, act, src, dst)
+    piece.into_activity(piece.finish[src], dst)
+    _overlapping(piece, act, src, dst)
     if guess.any() or len(late):
-        draft.assumptions.append(
-            "waits between streams are inferred (an event record and a wait side by side; a start "
-            "that only another stream's end explains): the trace does not name them"
-        )
+        piece.inferred = True
 
 
-def _overlapping(draft: Draft, act: Activities, src: np.ndarray, dst: np.ndarray) -> None:
+def _overlapping(piece: Piece, act: Activities, src: np.ndarray, dst: np.ndarray) -> None:
     """What overlaps its predecessor started once that one could: it waits for the same."""
     over = np.flatnonzero(act.over >= 0)
+    if not len(over):
+        return
     under = act.over[over]
-    is_collective = act.begin[under] != act.finish[under]
-    draft.edge(np.where(is_collective, act.begin[under], -1), act.begin[over])
+    is_collective = piece.begin[under] != piece.finish[under]
+    piece.into_activity(piece.begin[under[is_collective]], over[is_collective])
     order = np.argsort(dst, kind="stable")
     low = np.searchsorted(dst[order], under, "left")
     many = np.searchsorted(dst[order], under, "right") - low
     rows = order[np.repeat(low, many) + within(many)]
-    draft.edge(act.finish[src[rows]], act.begin[np.repeat(over, many)])
+    piece.into_activity(piece.finish[src[rows]], np.repeat(over, many))
 
 
-def _recorded(tables: Tables, act: Activities, calls: Calls) -> tuple[np.ndarray, np.ndarray]:
+def _recorded(
+    piece: Piece, events: Events, act: Activities, calls: Calls
+) -> tuple[np.ndarray, np.ndarray]:
     """Waits that `sync` rows name: the last activity on one stream before the record's call, and
     the first on the other after the wait's."""
-    sync = tables.events.filter(kind_is("sync")).drop_nulls(
-        ["wait_correlation", "wait_stream", "stream"]
-    )
-    if not len(sync):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    when = calls.runtime.select("rank", "correlation", at="start_ns").unique(
-        ["rank", "correlation"], keep="first"
-    )
-    lanes = act.frame.select("rank", "stream", lane=pl.Series(act.lane)).unique(["rank", "stream"])
-    sync = (
-        sync.join(
-            when.rename({"correlation": "wait_correlation", "at": "recorded"}),
-            on=["rank", "wait_correlation"],
-        )
-        .join(when.rename({"at": "waited"}), on=["rank", "correlation"], how="left")
-        .join(lanes.rename({"lane": "to"}), on=["rank", "stream"])
-        .join(lanes.rename({"stream": "wait_stream", "lane": "from"}), on=["rank", "wait_stream"])
-    )
-    waited = ints(sync.select(pl.coalesce("waited", "start_ns")).to_series())
-    source, target = ints(sync["from"]), ints(sync["to"])
+    sync = events.take(events.of("sync"))
+    known = (sync.wait_correlation != NULL) & (sync.wait_stream != NULL) & (sync.stream != NULL)
+    none = np.empty(0, np.int64)
+    sync = sync.take(np.flatnonzero(known))
+    if not len(sync.rank) or not len(calls.rank):
+        return none, none
+    rank, null = piece.place(sync.rank), int(NULL)
+    own = calls.rank, calls.events.correlation
+    record = first_of(*own, rank, sync.wait_correlation, null)
+    wait = first_of(*own, rank, sync.correlation, null)
+    streams_of = act.rank, act.events.stream
+    to = first_of(*streams_of, rank, sync.stream, null)
+    of = first_of(*streams_of, rank, sync.wait_stream, null)
+    there = np.flatnonzero((record >= 0) & (to >= 0) & (of >= 0))
+    record, wait, to, of = record[there], wait[there], to[there], of[there]
+    called = calls.events.start_ns
+    waited = np.where(wait >= 0, called[wait], sync.start_ns[there])
+    source, target = act.lane[of], act.lane[to]
     known = np.flatnonzero(calls.launch_ns != NULL)
     order = known[np.lexsort((calls.launch_ns[known], act.lane[known]))]
     launched = act.lane[order], calls.launch_ns[order]
-    src = np.searchsorted(*paired(launched, (source, ints(sync["recorded"])))) - 1
+    src = np.searchsorted(*paired(launched, (source, called[record]))) - 1
     dst = np.searchsorted(*paired(launched, (target, waited)))
     there = (src >= 0) & (dst < len(order))
     src, dst = order[src[there]], order[dst[there]]
@@ -203,25 +219,12 @@ def _recorded(tables: Tables, act: Activities, calls: Calls) -> tuple[np.ndarray
 
 def _side_by_side(act: Activities, calls: Calls) -> tuple[np.ndarray, np.ndarray]:
     """Waits that an event record and a stream's wait side by side on a host thread show."""
-    first = pl.DataFrame({"call": calls.of, "activity": np.arange(len(act))}).unique(
-        "call", keep="first"
-    )
-    columns = ("rank", "thread", "start_ns", "event_id")
-    launches = calls.launching.select(*columns, pl.col("call").cast(pl.Int64)).join(
-        first, on="call"
-    )
-    rows = [launches.select(*columns, "activity", what=0)]
-    for kind, what in (("records", 1), ("waits", 2)):
-        found = calls.runtime.filter(pl.col(kind))
-        rows.append(found.select(*columns, activity=pl.lit(-1, pl.Int64), what=what))
-    host = pl.concat(rows)
-    # Whole numbers sort faster than names; which thread comes first does not matter.
-    named = host.select("rank", "thread").unique().with_row_index("code")
-    host = host.join(named, on=["rank", "thread"], how="left", nulls_equal=True)
-    host = host.select("code", "start_ns", "event_id", "activity", "what").sort(
-        "code", "start_ns", "event_id"
-    )
-    thread = ints(host["code"])
-    return streams.recorded_then_waited(
-        thread, ints(host["what"]), ints(host["activity"]), act.lane
-    )
+    launched = np.full(len(calls.rank), -1, np.int64)
+    known = np.flatnonzero(calls.of >= 0)[::-1]
+    # Of several activities of a call the first counts.
+    launched[calls.of[known]] = known
+    rows = np.flatnonzero((launched >= 0) | calls.records | calls.waits)
+    what = np.where(launched[rows] >= 0, 0, np.where(calls.records[rows], 1, 2))
+    thread = distinct(calls.rank[rows] << 32 | (calls.events.thread[rows] + 1))[1]
+    order, _ = grouped(thread, int(thread.max(initial=-1)) + 1)
+    return streams.recorded_then_waited(thread[order], what[order], launched[rows[order]], act.lane)

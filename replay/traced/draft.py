@@ -1,142 +1,289 @@
-"""A task graph while it is put together: blocks of tasks, edges, and what to say about it."""
+"""A task graph from the pieces of a job: tasks in the order of time, predecessors, names."""
 
 from __future__ import annotations
 
-import numpy as np
-import polars as pl
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ..graph import NULL, GraphCycle, Kind, TaskGraph
-from ..graph import build as build_graph
+import numba
+import numpy as np
+
+from ..graph import GraphCycle, TaskGraph, label
+from . import order as ordering
+from .collectives import Collectives
+from .events import Words
+from .names import OpNames
+from .piece import BLOCKS, COLUMNS, EXTRA, Piece
 from .residual import fill
 
-COLUMNS = {
-    "kind": int(Kind.OTHER),
-    "rank": -1,
-    "step": -1,
-    "op": -1,
-    "comm": -1,
-    "collective": -1,
-    "bytes": 0,
-    "start_ns": int(NULL),
-    "end_ns": int(NULL),
-    "dur_ns": 0,
-    "release_ns": int(NULL),
-}
-"""Columns of the graph and what they are where a block does not say."""
-
-EXTRA = {
-    "event_id": -1,
-    "group_size": -1,
-    "algo": -1,
-    "thread": -1,
-    "shape": -1,
-    "begins": int(NULL),
-    "ends": int(NULL),
-}
-"""Columns of `TaskGraph.extra`: the row of `events`; of participations the size of the group and
-the algorithm (a code of `op_names`); of host segments the rank's n-th thread; of kernels a code of
-grid and block size (a collective's is 0); of marks the step that begins and the one that ends."""
+MOST_TASKS = 1 << 31
+"""Numbers of tasks are of 32 bits while a graph is put together."""
 
 
-class Draft:
-    """Tasks and edges added so far; ids are given in the order of adding."""
+class Links(NamedTuple):
+    """Predecessors of tasks that are numbered piece by piece, then joins: in CSR form."""
 
-    def __init__(self) -> None:
-        self.n = 0
-        self.names: dict[str, int] = {}
-        self.comm_names: list[str] = []
-        self.warnings: list[str] = []
-        self.assumptions: list[str] = []
-        self._blocks: list[dict[str, np.ndarray]] = []
-        self._edges: list[tuple[np.ndarray, np.ndarray]] = []
+    ptr: np.ndarray
+    """int64 [n + 1]"""
+    src: np.ndarray
+    """int32 [m]"""
 
-    def add(self, n: int, **columns) -> np.ndarray:
-        """Ids (int64 [n]) of new tasks; each column is an array [n] or one value for all.
 
-        `pin` says what the task keeps of its measurement (`residual`), `order_ns` where it goes
-        among tasks that are free to go (default: its start).
-        """
-        unknown = set(columns) - {*COLUMNS, *EXTRA, "pin", "order_ns"}
-        if unknown:
-            raise KeyError(f"a task has no column {sorted(unknown)}")
-        self._blocks.append(
-            {k: np.broadcast_to(np.asarray(v), (n,)).astype(np.int64) for k, v in columns.items()}
-        )
-        ids = np.arange(self.n, self.n + n)
-        self.n += n
-        return ids
+def graph(
+    pieces: Sequence[Piece], all_: Collectives, ops: OpNames, words: Words
+) -> tuple[TaskGraph, np.ndarray, int]:
+    """The graph of all pieces with gaps and spans filled in; by how much each task is late (ns).
 
-    def edge(self, src: np.ndarray, dst: np.ndarray) -> None:
-        """Edges src[i] -> dst[i]; those with an end of -1 are left out."""
-        real = (src >= 0) & (dst >= 0)
-        self._edges.append((src[real], dst[real]))
+    Collectives whose joins go round in a circle are taken apart: how many is the third. Empties the
+    pieces. Raises GraphCycle for a circle without a join.
+    """
+    bases = np.concatenate([[0], np.cumsum([p.n for p in pieces])]).astype(np.int64)
+    n_joins = len(all_.joins["order_ns"])
+    n = int(bases[-1]) + n_joins
+    if n >= MOST_TASKS:
+        raise ValueError(f"{n} tasks: a graph has fewer than {MOST_TASKS}")
+    arrive, transfer = _participations(pieces, bases, len(all_.parts))
+    links = _links(pieces, bases, n_joins, all_, arrive, transfer)
+    feed = _feed(pieces, bases, arrive, transfer, n_joins)
+    key = _column(pieces, n, "start_ns", *COLUMNS["start_ns"])
+    key[bases[-1] :] = all_.joins["order_ns"]
+    task_of = ordering.by_key(feed, key)
+    _settle_ties(pieces, bases, key, task_of)
+    del key
+    apart = 0
+    while True:
+        order = ordering.topological(task_of, links.ptr, links.src)
+        if len(order) == n:
+            break
+        stuck = _stuck(pieces, bases, all_, ops, words, links, order, feed, task_of)
+        links = _without(links, int(bases[-1]), stuck)
+        apart += len(stuck)
+    del feed, task_of
+    pred_ptr, pred = ordering.in_order(order, links.ptr, links.src)
+    del links
+    columns = {}
+    for name, (dtype, default) in (COLUMNS | EXTRA).items():
+        whole = _column(pieces, n, name, dtype, default)
+        if name in all_.joins:
+            whole[bases[-1] :] = all_.joins[name]
+        if name == "op":
+            _named(whole, pieces, bases, ops, words, order)
+        columns[name] = whole[order]
+        for piece in pieces:
+            for block in piece.blocks.values():
+                block.columns.pop(name, None)
+    extra = {name: columns.pop(name) for name in EXTRA}
+    pin = extra.pop("pin")
+    made = TaskGraph(
+        gap_ns=np.empty(0, np.int64),
+        pred_ptr=pred_ptr,
+        pred=pred,
+        op_names=tuple(ops.known),
+        comm_names=tuple(all_.comm_names),
+        extra=extra,
+        **columns,
+    )
+    made, late = fill(made, pin)
+    return made, late, apart
 
-    def put_before(self, task: np.ndarray, other: np.ndarray) -> None:
-        """Puts task[i] in front of other[i]: it takes over the edges into that one."""
-        place = np.full(self.n, -1, np.int64)
-        place[other] = task
-        self._edges = [
-            (src, np.where(place[dst] >= 0, place[dst], dst)) for src, dst in self._edges
+
+def _participations(
+    pieces: Sequence[Piece], bases: np.ndarray, n: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the arrive and the transfer task of each participation, int32 [p] each."""
+    out = np.empty((2, n), np.int32)
+    for piece, base in zip(pieces, bases.tolist(), strict=False):
+        for i, name in enumerate(BLOCKS[:2]):
+            block = piece.blocks[name]
+            out[i, piece.rows] = base + block.base + np.arange(block.n)
+    return out[0], out[1]
+
+
+def _links(
+    pieces: Sequence[Piece],
+    bases: np.ndarray,
+    n_joins: int,
+    all_: Collectives,
+    arrive: np.ndarray,
+    transfer: np.ndarray,
+) -> Links:
+    """All edges by where they lead. Empties the pieces' own."""
+    joins = int(bases[-1])
+    also: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    if len(all_.also_row):
+        # Kernels with several peers wait for the join with each.
+        src, dst = joins + all_.also_instance, transfer[all_.also_row].astype(np.int64)
+        of = np.searchsorted(bases, dst, "right") - 1
+        for p in np.unique(of).tolist():
+            also.setdefault(p, []).append((src[of == p], dst[of == p]))
+    counts, sources = [], []
+    for p, piece in enumerate(pieces):
+        src, dst = piece.taken_edges()
+        src = np.where(src < 0, joins + ~src, src + bases[p])
+        for more_src, more_dst in also.get(p, ()):
+            src = np.concatenate([src, more_src])
+            dst = np.concatenate([dst, more_dst - bases[p]])
+        count, by = _by_end(piece.n, src, dst)
+        counts.append(count)
+        sources.append(by)
+    awaited = np.flatnonzero(all_.parts.is_awaited)
+    src = np.concatenate([arrive[awaited], arrive[all_.also_row]])
+    dst = np.concatenate([all_.parts.instance[awaited], all_.also_instance])
+    count, by = _by_end(n_joins, src.astype(np.int64), dst)
+    ptr = np.zeros(joins + n_joins + 1, np.int64)
+    np.cumsum(np.concatenate([*counts, count]), out=ptr[1:])
+    return Links(ptr, np.concatenate([*sources, by]))
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_end(n, src, dst):  # pragma: no cover - compiled
+    """How many edges lead to each of n tasks (int32), and where they come from, by task (int32)."""
+    count = np.zeros(n, np.int32)
+    for t in dst:
+        count[t] += 1
+    at = np.zeros(n + 1, np.int64)
+    for t in range(n):
+        at[t + 1] = at[t] + count[t]
+    out = np.empty(len(src), np.int32)
+    for e in range(len(src)):
+        out[at[dst[e]]] = src[e]
+        at[dst[e]] += 1
+    return count, out
+
+
+def _feed(
+    pieces: Sequence[Piece],
+    bases: np.ndarray,
+    arrive: np.ndarray,
+    transfer: np.ndarray,
+    n_joins: int,
+) -> np.ndarray:
+    """int32 [n]: all tasks in the order in which those of equal times go: by block, then rank."""
+
+    def of(name: str) -> list[np.ndarray]:
+        return [
+            np.arange(base + b.base, base + b.base + b.n, dtype=np.int32)
+            for base, b in ((base, p.blocks[name]) for p, base in zip(pieces, bases, strict=False))
         ]
-        self.edge(task, other)
 
-    def codes(self, names: pl.Series) -> np.ndarray:
-        """Codes (int64) of operation names in the graph's `op_names`; null is `?`."""
-        text = names.cast(pl.String).fill_null("?")
-        kinds = text.unique(maintain_order=True)
-        table = [self.names.setdefault(k, len(self.names)) for k in kinds]
-        local = text.cast(pl.Enum(kinds)).to_physical().to_numpy()
-        return np.asarray(table, np.int64)[local] if len(kinds) else np.empty(0, np.int64)
+    joins = np.arange(bases[-1], bases[-1] + n_joins, dtype=np.int32)
+    return np.concatenate(
+        [arrive, transfer, *of("activity"), *of("cut"), joins, *of("begins"), *of("ends")]
+    )
 
-    def graph(self) -> tuple[TaskGraph, np.ndarray]:
-        """The graph with gaps and spans filled in, and by how much each task is late (ns).
 
-        Collectives whose joins go round in a circle are taken apart, with a warning.
-        """
-        columns = {name: self._column(name, default) for name, default in COLUMNS.items()}
-        extra = {name: self._column(name, default) for name, default in EXTRA.items()}
-        extra["pin"] = self._column("pin", 0)
-        order = self._column("order_ns", int(NULL))
-        order = np.where(order == NULL, columns["start_ns"], order)
-        unset = columns["release_ns"] == NULL
-        columns["release_ns"] = np.where(unset, columns["start_ns"], columns["release_ns"])
-        none = np.empty(0, np.int64)
-        src = np.concatenate([none, *(s for s, _ in self._edges)])
-        dst = np.concatenate([none, *(d for _, d in self._edges)])
-        joins = columns["kind"] == Kind.JOIN
-        apart = 0
-        while True:
-            try:
-                graph, _ = build_graph(
-                    self.n,
-                    src,
-                    dst,
-                    order_ns=order,
-                    op_names=tuple(self.names),
-                    comm_names=tuple(self.comm_names),
-                    extra=extra,
-                    **columns,
-                )
-                break
-            except GraphCycle as e:
-                stuck = np.unique(columns["collective"][[t for t in e.tasks if joins[t]]])
-                if not len(stuck):
-                    raise
-                apart += len(stuck)
-                off = joins[src] & np.isin(columns["collective"][src], stuck)
-                src, dst = src[~off], dst[~off]
-        if apart:
-            self.warnings.append(
-                f"{apart} collectives wait for each other in a circle (clocks or matching are "
-                "wrong): they were not joined"
-            )
-        pin = graph.extra.pop("pin").astype(np.int8)
-        return fill(graph, pin)
+def _settle_ties(
+    pieces: Sequence[Piece], bases: np.ndarray, key: np.ndarray, task_of: np.ndarray
+) -> None:
+    """Activities of different ranks that start together go by their ends, then their events."""
+    n = len(key)
+    is_activity = np.zeros(n, bool)
+    for piece, base in zip(pieces, bases.tolist(), strict=False):
+        block = piece.blocks["activity"]
+        is_activity[base + block.base : base + block.base + block.n] = True
+    runs = ordering.runs(task_of, is_activity, key)
+    if len(runs):
+        end = _column(pieces, n, "end_ns", *COLUMNS["end_ns"])
+        event = _column(pieces, n, "event_id", *EXTRA["event_id"])
+        ordering.settle(task_of, runs, end, event)
 
-    def _column(self, name: str, default: int) -> np.ndarray:
-        none = np.empty(0, np.int64)
-        blocks = (
-            b[name] if name in b else np.full(len(b["kind"]), default, np.int64)
-            for b in self._blocks
-        )
-        return np.concatenate([none, *blocks])
+
+def _column(pieces: Sequence[Piece], n: int, name: str, dtype: Any, default: int) -> np.ndarray:
+    """A column of all tasks as they are numbered; joins have the default."""
+    out = np.full(n, default, dtype)
+    base = 0
+    for piece in pieces:
+        shapes = piece.shape_codes if name == "shape" else None
+        for kind, block in piece.blocks.items():
+            if name in block.columns:
+                values = block.columns[name]
+                if shapes is not None and kind == "activity":
+                    values = shapes[values]
+                out[base + block.base : base + block.base + block.n] = values
+        base += piece.n
+    return out
+
+
+def _named(
+    op: np.ndarray,
+    pieces: Sequence[Piece],
+    bases: np.ndarray,
+    ops: OpNames,
+    words: Words,
+    order: np.ndarray,
+) -> None:
+    """Codes of `Words` become those of `ops`, in place: names in the order of their first tasks.
+
+    Those of activities by time, then of host segments by rank and thread, then of marks.
+    """
+    texts = [*words.texts, None]
+    table = np.full(len(texts), -1, np.int64)
+
+    def numbered(codes: np.ndarray) -> None:
+        # -1, which is no name, is the last place.
+        for code in ordering.first_seen(codes, len(texts)).tolist():
+            if table[code] < 0:
+                table[code] = ops.code(texts[code])
+
+    starts = bases[:-1].tolist()
+    spans = {
+        name: [
+            (b + p.blocks[name].base, p.blocks[name].n) for p, b in zip(pieces, starts, strict=True)
+        ]
+        for name in BLOCKS[2:]
+    }
+    is_activity = np.zeros(len(op), bool)
+    for first, n in spans["activity"]:
+        is_activity[first : first + n] = True
+    in_order = order[is_activity[order]]
+    numbered(op[in_order])
+    for name in BLOCKS[3:]:
+        for first, n in spans[name]:
+            numbered(op[first : first + n])
+    for spans_of in spans.values():
+        for first, n in spans_of:
+            op[first : first + n] = table[op[first : first + n]]
+
+
+def _stuck(
+    pieces: Sequence[Piece],
+    bases: np.ndarray,
+    all_: Collectives,
+    ops: OpNames,
+    words: Words,
+    links: Links,
+    placed: np.ndarray,
+    feed: np.ndarray,
+    task_of: np.ndarray,
+) -> np.ndarray:
+    """The collectives on one circle of tasks; raises GraphCycle where it has none."""
+    n = len(task_of)
+    # Numbers by block, then time and rank, so that which circle is found is no matter of pieces.
+    number = np.empty(n, np.int64)
+    number[feed] = np.arange(n)
+    lowest = 2 * len(all_.parts)
+    n_activities = sum(p.blocks["activity"].n for p in pieces)
+    in_time = task_of[(number[task_of] >= lowest) & (number[task_of] < lowest + n_activities)]
+    number[in_time] = lowest + np.arange(n_activities)
+    dst = np.repeat(np.arange(n), np.diff(links.ptr))
+    cycle = ordering.cycle(n, number[links.src], number[dst], number[placed])
+    of = np.empty(n, np.int64)
+    of[number] = np.arange(n)
+    tasks = of[cycle]
+    joins = tasks[tasks >= bases[-1]]
+    if len(joins):
+        return np.unique(joins - bases[-1])
+    columns = {
+        name: _column(pieces, n, name, *COLUMNS[name]) for name in ("kind", "rank", "step", "op")
+    }
+    _named(columns["op"], pieces, bases, ops, words, task_of)
+    raise GraphCycle(cycle, [label(columns, tuple(ops.known), t) for t in tasks.tolist()])
+
+
+def _without(links: Links, joins: int, stuck: np.ndarray) -> Links:
+    """The edges but those from the joins of some collectives."""
+    kept = ~np.isin(links.src, joins + stuck)
+    owner = np.repeat(np.arange(len(links.ptr) - 1), np.diff(links.ptr))[kept]
+    ptr = np.zeros_like(links.ptr)
+    np.cumsum(np.bincount(owner, minlength=len(links.ptr) - 1), out=ptr[1:])
+    return Links(ptr, links.src[kept])

@@ -1,4 +1,4 @@
-"""What the host threads of a traced job did: segments between calls, and what blocked them.
+"""What the host threads of traced ranks did: segments between calls, and what blocked them.
 
 A thread's time is cut where it launches, synchronises or asks for a collective (on a rank without
 a device: where any event begins or ends). The task of a cut is the segment up to it, a host gap or
@@ -7,318 +7,256 @@ the innermost event; a cut where the thread had been blocked (a return) waits fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import numba
 import numpy as np
-import polars as pl
 
+from ..codes import distinct
 from ..graph import Kind
-from . import threads
+from . import host_collectives, threads
 from .collectives import Participations
 from .device import Activities, Calls
-from .draft import Draft
+from .events import Events, Words
+from .piece import Piece
 from .residual import PIN_END, PIN_START
-from .tables import HOST, Tables, ints, kind_is, last_by
+from .rows import by_time, grouped, last_at, ordered
+from .tables import HOST
 
 GAP = "host gap"
-
-CALLER_NS = 20_000_000
-"""A backend's worker begins a collective this soon after the operator that asked for it."""
 
 RETURN, MOMENT, BEGINNING = 0, 1, 2
 """Kinds of cuts, in the order they come at one time."""
 
 
-@dataclass(frozen=True)
-class Cuts:
+class Cuts(NamedTuple):
     """Cuts by thread, then time; arrays [c]."""
 
     rank: np.ndarray
+    """Place of the rank among those of the piece."""
+    first: np.ndarray
+    """int64 [ranks + 1]: where those of each rank begin."""
+    by_time: np.ndarray
+    """int64 [c]: the rows of each rank in order of time."""
     thread: np.ndarray
     """Dense code of (rank, thread)."""
     time_ns: np.ndarray
     is_return: np.ndarray
     call: np.ndarray
-    """The launching call, or -1."""
+    """The launching call (a row of `Calls`), or -1."""
     part: np.ndarray
     """Of a return: the participation that blocked, -1 for the device."""
     task: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Threads:
-    """Host events with their thread's `code`, and who asked for each host collective."""
+class _Found(NamedTuple):
+    """Cuts as they are found, int64 [c] each; -1 where a cut has no such thing."""
 
-    table: pl.DataFrame
-    events: pl.DataFrame
-    workers: list[int]
-    """Threads of a backend: they hold nothing but the insides of collectives."""
+    thread: np.ndarray
+    time: np.ndarray
+    order: np.ndarray
+    """RETURN, MOMENT or BEGINNING."""
+    event: np.ndarray
+    call: np.ndarray
     part: np.ndarray
-    """Participations on the host."""
-    caller: np.ndarray
-    """The thread that asked for each of them, -1 where there is none."""
+    step: np.ndarray
+
+
+class Threads(NamedTuple):
+    """The host threads of the ranks: dense codes of (rank, thread), by rank, then name."""
+
+    rows: np.ndarray
+    """Events on the host (rows of the piece's events)."""
+    code: np.ndarray
+    """The thread of each."""
+    rank: np.ndarray
+    """int64 [threads]: place of each one's rank."""
+    key: np.ndarray
+    """int64 [threads], sorted: what a rank and the place of a thread's name make."""
+    name: np.ndarray
+    """int64: the place of each name (by its code in `Words`; the last is null's)."""
+
+    def of(self, rank: np.ndarray, name: np.ndarray) -> np.ndarray:
+        """The codes of threads that are there, by rank and code of the name."""
+        return np.searchsorted(self.key, rank * len(self.name) + self.name[name])
 
 
 def segments(
-    draft: Draft, tables: Tables, act: Activities, calls: Calls, part: Participations
+    piece: Piece,
+    events: Events,
+    end_ns: np.ndarray,
+    act: Activities,
+    calls: Calls,
+    part: Participations,
+    activity: np.ndarray,
+    words: Words,
+    marks_at: np.ndarray,
 ) -> Cuts:
-    """Adds the host segments of all threads, and the edges between and into them."""
-    host = _threads(tables, part)
-    event_cuts, labels = _event_cuts(tables, act, host, part)
-    found = pl.concat([*_call_cuts(host, calls), *event_cuts, *_collective_cuts(host, part)])
-    frame = _named(found.sort("thread", "time", "order", "event", "call", "part"), labels)
-    n = len(frame)
-    rank, thread, time = (ints(frame[c]) for c in ("rank", "thread", "time"))
-    is_return = ints(frame["order"]) == RETURN
-    first = np.ones(n, bool)
-    first[1:] = thread[1:] != thread[:-1]
-    own = np.where(first, np.iinfo(np.int64).min, np.roll(time, 1))
-    over = _hand_overs(act, rank, thread, time, own)
-    over[is_return] = -1
-    since = np.where(over >= 0, time[over], np.where(first | is_return, time, own))
-    cuts = Cuts(
-        rank=rank,
-        thread=thread,
-        time_ns=time,
-        is_return=is_return,
-        call=ints(frame["call"]),
-        part=ints(frame["part"]),
-        task=draft.add(
-            n,
-            kind=Kind.HOST,
-            rank=rank,
-            step=ints(frame["step"], -1),
-            op=draft.codes(frame["name"]),
-            start_ns=since,
-            end_ns=time,
-            release_ns=time,
-            pin=np.where(is_return, PIN_START, PIN_END),
-            thread=_nth(rank, thread),
-        ),
-    )
-    draft.edge(np.where(first, -1, np.roll(cuts.task, 1)), cuts.task)
-    draft.edge(np.where(over >= 0, cuts.task[over], -1), cuts.task)
-    if (over >= 0).any():
-        draft.assumptions.append(
-            "a host thread silent for over 100 us while another one launched was waiting for "
-            "that one"
+    """Adds the host segments of all threads, and the edges between and into them.
+
+    `activity` int64 [p] is that of each participation (-1: on the host); `marks_at` int64 [2, s]
+    has rank and begin (on the host) of steps, whose annotations say nothing of what ran.
+    """
+    host = _threads(piece, events, words)
+    found = [_of_calls(host, calls)]
+    names: list[str | None] = []
+    on_host = np.flatnonzero(activity < 0)
+    asked = None
+    if len(on_host) or not act.on_device[host.rank].all():
+        asked = host_collectives.Asked(
+            piece, events, end_ns, host, act.on_device, part, on_host, words.texts
         )
-    _blocked(draft, act, part, cuts)
-    _asked(draft, host, part, cuts)
+        ends, begins, names = asked.event_cuts(marks_at)
+        found += [
+            _Found(*ends[:2], np.full(len(ends[0]), MOMENT), *ends[2:]),
+            _Found(*begins[:2], np.full(len(begins[0]), BEGINNING), *begins[2:]),
+        ]
+        starts, returns = asked.cuts(part)
+        found += [
+            _Found(*starts[:2], np.full(len(starts[0]), MOMENT), *starts[2:]),
+            _Found(*returns[:2], np.full(len(returns[0]), RETURN), *returns[2:]),
+        ]
+    cut, inner = _in_order(_Found(*(np.concatenate(c) for c in zip(*found, strict=True))))
+    n = len(cut.thread)
+    rank = host.rank[cut.thread]
+    first = np.searchsorted(rank, np.arange(len(piece.ranks) + 1))
+    order = by_time(first, cut.time)
+    is_return = cut.order == RETURN
+    begins_thread = np.ones(n, bool)
+    begins_thread[1:] = cut.thread[1:] != cut.thread[:-1]
+    own = np.where(begins_thread, np.iinfo(np.int64).min, np.roll(cut.time, 1))
+    over = np.full(n, -1, np.int64)
+    if n and (np.diff(host.rank[distinct(cut.thread)[0]]) == 0).any():
+        over = threads.hand_overs(rank, cut.thread, cut.time, own, order)
+        over[is_return | ~act.on_device[rank]] = -1
+    since = np.where(over >= 0, cut.time[over], np.where(begins_thread | is_return, cut.time, own))
+    op = np.full(n, piece.word(GAP), np.int64)
+    if names:
+        known = inner >= 0
+        op[known] = np.array([piece.word(GAP if t is None else t) for t in names])[inner[known]]
+    task = piece.add(
+        "cut",
+        n,
+        kind=int(Kind.HOST),
+        rank=piece.ranks[rank],
+        step=cut.step,
+        op=op,
+        start_ns=since,
+        end_ns=cut.time,
+        release_ns=cut.time,
+        pin=np.where(is_return, PIN_START, PIN_END),
+        thread=cut.thread - cut.thread[first[rank]],
+    )
+    cuts = Cuts(rank, first, order, cut.thread, cut.time, is_return, cut.call, cut.part, task)
+    follows = np.flatnonzero(~begins_thread)
+    piece.edge(task[follows - 1], task[follows])
+    after = np.flatnonzero(over >= 0)
+    piece.edge(task[over[after]], task[after])
+    piece.handed_over |= len(after) > 0
+    _blocked(piece, act, part, cuts)
+    if asked is not None:
+        _asked(piece, asked, part, cuts)
     return cuts
 
 
-def launches(draft: Draft, act: Activities, calls: Calls, cuts: Cuts) -> None:
+def launches(piece: Piece, calls: Calls, cuts: Cuts) -> None:
     """Edges from the cut of each launching call to what it launched."""
-    task = np.full(len(calls.launching) + 1, -1, np.int64)
+    task = np.full(len(calls.rank) + 1, -1, np.int64)
     is_launch = cuts.call >= 0
     task[cuts.call[is_launch]] = cuts.task[is_launch]
-    draft.edge(np.where(calls.of >= 0, task[calls.of], -1), act.begin)
+    by = task[calls.of]
+    launched = np.flatnonzero((calls.of >= 0) & (by >= 0))
+    piece.into_activity(by[launched], launched)
 
 
-def _threads(tables: Tables, part: Participations) -> _Threads:
-    """Who is who among the host threads."""
-    events = tables.events.filter(kind_is(*HOST)).with_columns(_thread())
-    table = events.select("rank", "thread").unique().sort("rank", "thread").with_row_index("code")
-    events = events.join(table, on=["rank", "thread"], how="left").sort(
-        "code", "start_ns", "end_ns", descending=[False, False, True]
-    )
-    of_host = np.flatnonzero(part.activity < 0)
-    asked = part.frame[of_host].select("rank", "start_ns", "end_ns", "event")
-    asked = asked.with_row_index("number")
-    own = events.select("rank", event="event_id", own="code")
-    asked = asked.join(own, on=["rank", "event"], how="left").unique("number", keep="first")
-    workers = _workers(events, asked)
-    others = events.filter(~pl.col("code").is_in(workers))
-    askers = others.filter(pl.col("name").cast(pl.String).str.contains("c10d::"))
-    busiest = (
-        others.group_by("rank", "code")
-        .agg(pl.len())
-        .sort("len", "code", descending=[True, False])
-        .unique("rank", keep="first", maintain_order=True)
-        .select("rank", busiest="code")
-    )
-    asked = (
-        asked.sort("start_ns")
-        .join_asof(
-            askers.select("rank", "start_ns", asker="code").sort("start_ns"),
-            on="start_ns",
-            by="rank",
-            tolerance=CALLER_NS,
-            check_sortedness=False,
-        )
-        .join(busiest, on="rank", how="left")
-        .sort("number")
-    )
-    not_worker = pl.when(~pl.col("own").is_in(workers)).then("own")
-    caller = asked.select(pl.coalesce(not_worker, "asker", "busiest")).to_series()
-    return _Threads(table, events, workers, of_host, ints(caller, -1))
+def _threads(piece: Piece, events: Events, words: Words) -> Threads:
+    rows = events.of(*HOST)
+    # Names in their order, null as "?".
+    texts = [*words.texts, "?"]
+    used = distinct(events.thread[rows])[0]
+    sorted_texts = sorted({texts[u] for u in used.tolist()})
+    place = {t: i for i, t in enumerate(sorted_texts)}
+    name = np.zeros(len(texts), np.int64)
+    name[used] = [place[texts[u]] for u in used.tolist()]
+    rank = piece.place(events.rank[rows])
+    key, code = distinct(rank * len(name) + name[events.thread[rows]])
+    return Threads(rows, code, key // len(name), key, name)
 
 
-def _workers(events: pl.DataFrame, asked: pl.DataFrame) -> list[int]:
-    """Threads with host collectives whose every event lies within one of them."""
-    spans = asked.select("own", since="start_ns", until="end_ns").drop_nulls().sort("since")
-    inside = (
-        events.join(spans.select("own").unique(), left_on="code", right_on="own", how="semi")
-        .sort("start_ns")
-        .join_asof(
-            spans,
-            left_on="start_ns",
-            right_on="since",
-            by_left="code",
-            by_right="own",
-            check_sortedness=False,
-        )
-    )
-    # The last microsecond is the resolution of old traces.
-    outside = pl.col("until").is_null() | (pl.col("end_ns") > pl.col("until") + 1_000)
-    busy = inside.filter(outside)["code"].unique().to_list()
-    return sorted(set(spans["own"].to_list()) - set(busy))
-
-
-def _call_cuts(host: _Threads, calls: Calls) -> list[pl.DataFrame]:
+def _of_calls(host: Threads, calls: Calls) -> _Found:
     """Launches, and synchronisations with their returns."""
-
-    def coded(frame: pl.DataFrame) -> pl.DataFrame:
-        return frame.with_columns(_thread()).join(host.table, on=["rank", "thread"], how="left")
-
-    launching, syncing = coded(calls.launching), coded(calls.syncing)
-    return [
-        _cuts(launching, "start_ns", MOMENT, call=pl.col("call").cast(pl.Int64)),
-        _cuts(syncing, "start_ns", MOMENT),
-        _cuts(syncing, "end_ns", RETURN),
-    ]
+    thread = host.of(calls.rank, calls.events.thread)
+    n = int(calls.launches.sum() + 2 * calls.syncs.sum())
+    found = _Found(*(np.full(n, -1, np.int64) for _ in _Found._fields))
+    _put_calls(
+        thread, calls.events.start_ns, calls.end_ns, calls.launches, calls.syncs,
+        calls.events.step, found.thread, found.time, found.order, found.call, found.step,
+    )  # fmt: skip
+    return found
 
 
-def _event_cuts(
-    tables: Tables, act: Activities, host: _Threads, part: Participations
-) -> tuple[list[pl.DataFrame], list[str | None]]:
-    """Beginnings and ends of events on ranks without a device, and the events' names.
-
-    The annotation of a step has no name: it says nothing about what ran.
-    """
-    steps = tables.steps.select("rank", start_ns="host_start_ns", is_step=True).drop_nulls()
-    rows = (
-        host.events.filter(
-            ~pl.col("rank").is_in(act.ranks.tolist())
-            & ~pl.col("code").is_in(host.workers)
-            & ~pl.col("event_id").is_in(part.frame["event"][host.part].to_list())
-        )
-        .join(steps.unique(), on=["rank", "start_ns"], how="left", maintain_order="left")
-        .with_row_index("event")
-    )
-    is_step = pl.col("is_step").fill_null(False) & kind_is("annotation")
-    labels = rows.select(pl.when(~is_step).then(pl.col("name").cast(pl.String))).to_series()
-    event = pl.col("event").cast(pl.Int64)
-    return [
-        _cuts(rows, "end_ns", MOMENT, event=event),
-        _cuts(rows, "start_ns", BEGINNING, event=event),
-    ], labels.to_list()
+def _in_order(found: _Found) -> tuple[_Found, np.ndarray]:
+    """The cuts by thread and time, mere moments that are equal once; the event inside of which
+    each is (an index of the events that are cut, -1: none)."""
+    by_thread, _ = grouped(found.thread, int(found.thread.max(initial=-1)) + 1)
+    found = _Found(*(c[by_thread] for c in found))
+    rest = distinct(found.event)[1], distinct(found.call)[1], distinct(found.part)[1]
+    many = [int(r.max(initial=0)) + 1 for r in rest]
+    if many[0] * many[1] * many[2] < 2**60:
+        last = ((found.order * many[0] + rest[0]) * many[1] + rest[1]) * many[2] + rest[2]
+        order = ordered(found.thread, found.time, last)
+    else:
+        order = np.lexsort((*rest[::-1], found.order, found.time, found.thread))
+    found = _Found(*(c[order] for c in found))
+    inner = np.full(len(order), -1, np.int64)
+    if found.event.max(initial=-1) >= 0:
+        inner = threads.innermost(found.thread, found.event, found.order == BEGINNING)
+    mere = (found.call < 0) & (found.order != RETURN)
+    again = np.zeros(len(order), bool)
+    again[1:] = (found.thread[1:] == found.thread[:-1]) & (found.time[1:] == found.time[:-1])
+    kept = np.flatnonzero(~(mere & again))
+    return _Found(*(c[kept] for c in found)), inner[kept]
 
 
-def _collective_cuts(host: _Threads, part: Participations) -> list[pl.DataFrame]:
-    """Where host collectives are asked for, and where they end while the caller is idle."""
-    rows = part.frame[host.part].with_columns(
-        code=pl.Series(host.caller), part=pl.Series(host.part)
-    )
-    busy = threads.working(
-        ints(host.events["code"]),
-        ints(host.events["start_ns"]),
-        ints(host.events["end_ns"]),
-        host.caller,
-        part.start_ns[host.part],
-        part.end_ns[host.part],
-    )
-    known = host.caller >= 0
-    return [
-        _cuts(rows.filter(pl.Series(known)), "start_ns", MOMENT),
-        _cuts(
-            rows.filter(pl.Series(known & ~busy)),
-            "end_ns",
-            RETURN,
-            part=pl.col("part").cast(pl.Int64),
-        ),
-    ]
-
-
-def _cuts(
-    rows: pl.DataFrame,
-    time: str,
-    order: int,
-    *,
-    call: pl.Expr | None = None,
-    event: pl.Expr | None = None,
-    part: pl.Expr | None = None,
-) -> pl.DataFrame:
-    """Cuts at the times of a column."""
-    none = pl.lit(-1, pl.Int64)
-    return rows.select(
-        rank=pl.col("rank").cast(pl.Int64),
-        thread=pl.col("code").cast(pl.Int64),
-        time=pl.col(time),
-        order=pl.lit(order, pl.Int64),
-        step=pl.col("step").cast(pl.Int64),
-        call=none if call is None else call,
-        event=none if event is None else event,
-        part=none if part is None else part,
-    )
-
-
-def _named(cut: pl.DataFrame, labels: list[str | None]) -> pl.DataFrame:
-    """Cuts with the name of the innermost event before each; equal mere moments once."""
-    event = ints(cut["event"], -1)
-    inner = threads.innermost(ints(cut["thread"]), event, ints(cut["order"]) == BEGINNING)
-    names = (
-        pl.Series([*labels, None], dtype=pl.String)
-        .fill_null(GAP)
-        .gather(np.where(inner < 0, len(labels), inner))
-    )
-    mere = (pl.col("call") < 0) & (pl.col("order") != RETURN)
-    at = pl.struct("thread", "time")
-    again = (at == at.shift(1)).fill_null(False)
-    return cut.with_columns(names.alias("name")).filter(~(mere & again))
-
-
-def _hand_overs(
-    act: Activities, rank: np.ndarray, thread: np.ndarray, time: np.ndarray, own: np.ndarray
-) -> np.ndarray:
-    """`threads.hand_overs` among cuts of ranks with a device (rows; -1: none)."""
-    over = np.full(len(rank), -1, np.int64)
-    at = np.flatnonzero(np.isin(rank, act.ranks))
-    if len(at):
-        found = threads.hand_overs(rank[at], thread[at], time[at], own[at])
-        over[at] = np.where(found >= 0, at[found], -1)
-    return over
-
-
-def _blocked(draft: Draft, act: Activities, part: Participations, cuts: Cuts) -> None:
+def _blocked(piece: Piece, act: Activities, part: Participations, cuts: Cuts) -> None:
     """Edges into returns, from the collective or the device activity that was waited for."""
-    by_part = cuts.is_return & (cuts.part >= 0)
-    draft.edge(part.transfer[cuts.part[by_part]], cuts.task[by_part])
+    by_part = np.flatnonzero(cuts.is_return & (cuts.part >= 0))
+    if len(by_part):
+        transfer = piece.blocks["transfer"].base
+        piece.edge(transfer + cuts.part[by_part], cuts.task[by_part])
     by_device = np.flatnonzero(cuts.is_return & (cuts.part < 0))
     if not len(by_device):
         return
-    order = np.lexsort((act.end_ns, act.rank))
     until = cuts.rank[by_device], cuts.time_ns[by_device]
-    last = last_by((act.rank, act.end_ns), order, until)
-    draft.edge(np.where(last >= 0, act.finish[last], -1), cuts.task[by_device])
+    last = last_at(act.first, act.by_end, act.end_ns, *until)
+    known = last >= 0
+    piece.edge(piece.finish[last[known]], cuts.task[by_device[known]])
 
 
-def _asked(draft: Draft, host: _Threads, part: Participations, cuts: Cuts) -> None:
+def _asked(piece: Piece, asked: host_collectives.Asked, part: Participations, cuts: Cuts) -> None:
     """Edges from the caller's last cut to the arrival of each host collective."""
+    n_threads = int(max(cuts.thread.max(initial=-1), asked.caller.max(initial=-1))) + 1
     by_thread = np.arange(len(cuts.thread))
-    until = host.caller, part.start_ns[host.part]
-    last = last_by((cuts.thread, cuts.time_ns), by_thread, until)
-    if len(by_thread):
-        draft.edge(np.where(last >= 0, cuts.task[last], -1), part.arrive[host.part])
+    first = np.searchsorted(cuts.thread, np.arange(n_threads + 1))
+    rows = asked.part
+    last = last_at(first, by_thread, cuts.time_ns, asked.caller, part.start_ns[rows])
+    known = last >= 0
+    arrive = piece.blocks["arrive"].base
+    piece.edge(cuts.task[last[known]], arrive + rows[known])
 
 
-def _thread() -> pl.Expr:
-    return pl.col("thread").cast(pl.String).fill_null("?")
-
-
-def _nth(rank: np.ndarray, thread: np.ndarray) -> np.ndarray:
-    """0 for cuts of a rank's first thread, 1 for its second, ... (threads numbered by rank)."""
-    first = np.full(int(rank.max(initial=0)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, rank, thread)
-    return thread - first[rank]
+@numba.njit(cache=True, nogil=True)
+def _put_calls(
+    thread, start, end, launches, syncs, steps, out_thread, time, order, call, step
+):  # pragma: no cover - compiled
+    k = 0
+    for i in range(len(thread)):
+        if launches[i]:
+            out_thread[k], time[k], order[k], call[k], step[k] = thread[i], start[i], 1, i, steps[i]
+            k += 1
+        if syncs[i]:
+            out_thread[k], time[k], order[k], step[k] = thread[i], start[i], 1, steps[i]
+            out_thread[k + 1], time[k + 1], order[k + 1], step[k + 1] = (
+                thread[i], end[i], 0, steps[i],
+            )  # fmt: skip
+            k += 2

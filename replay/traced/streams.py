@@ -32,7 +32,7 @@ def stream_order(
     return before, over
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _stream_order(lane, start, end, lanes, before, over):  # pragma: no cover - compiled
     room = 64
     running = np.full((lanes, room), -1, np.int64)
@@ -67,17 +67,17 @@ def inferred_waits(
     end_ns: np.ndarray,
     launch_ns: np.ndarray,
     before: np.ndarray,
+    by_end: np.ndarray,
 ) -> np.ndarray:
     """For each activity the one on another stream that its start shows it waited for, or -1.
 
     Inferred where neither the launch nor the stream explains the start: launched more than
     LAUNCH_NS and preceded on its stream by more than BACK_TO_BACK_NS, while on another stream of
     the rank something ended within HAND_OVER_NS before. `launch_ns` is the call's start (the
-    smallest int64 where it is not known). Rows sorted by start.
+    smallest int64 where it is not known). Rows sorted by rank, then start; `by_end` (int64 [n]) by
+    rank, then end.
     """
     out = np.full(len(rank), NONE, np.int64)
-    by_end = np.lexsort((np.arange(len(rank)), end_ns, rank))
-    by_start = np.lexsort((np.arange(len(rank)), start_ns, rank))
     _inferred_waits(
         rank,
         lane,
@@ -85,7 +85,6 @@ def inferred_waits(
         end_ns,
         launch_ns,
         before,
-        by_start,
         by_end,
         LAUNCH_NS,
         BACK_TO_BACK_NS,
@@ -95,12 +94,12 @@ def inferred_waits(
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _inferred_waits(
-    rank, lane, start, end, launch, before, by_start, by_end, far, near, window, out
+    rank, lane, start, end, launch, before, by_end, far, near, window, out
 ):  # pragma: no cover - compiled
     p = 0  # first of by_end that ends after the start looked at
-    for i in by_start:
+    for i in range(len(rank)):
         while p < len(by_end) and (
             rank[by_end[p]] < rank[i] or (rank[by_end[p]] == rank[i] and end[by_end[p]] <= start[i])
         ):
@@ -136,7 +135,7 @@ def recorded_then_waited(
     return src[:k], dst[:k]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _recorded_then_waited(thread, what, activity, lane, src, dst):  # pragma: no cover - compiled
     k = 0
     last = recorded = pending = -1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import polars as pl
 
 from ..job_clock import on_job_clock
 from ..keys import Timeline, paired
+from .rows import grouped
 
 DEVICE = ("kernel", "memcpy", "memset")
 """Kinds of events that run on a device."""
@@ -21,8 +23,6 @@ HOST = ("host_op", "annotation", "python", "runtime")
 class Tables(NamedTuple):
     """Frames with times on the job's clock (`job_clock`)."""
 
-    events: pl.DataFrame
-    """With `end_ns`."""
     collectives: pl.DataFrame
     steps: pl.DataFrame
     ranks: pl.DataFrame
@@ -32,28 +32,12 @@ class Tables(NamedTuple):
 def aligned(frames: Mapping[str, pl.DataFrame]) -> Tables:
     """The tables of `frames` in one clock; participations without times are left out."""
     ranks = frames["ranks"]
-    events = frames["events"].with_columns(end_ns=pl.col("start_ns") + pl.col("dur_ns").clip(0))
-    steps = on_job_clock(frames["steps"], ranks, "start_ns", "end_ns", "host_start_ns")
     return Tables(
-        _in_steps(on_job_clock(events, ranks, "start_ns", "end_ns"), steps),
         on_job_clock(frames["collectives"].filter(timed()), ranks, "start_ns", "end_ns"),
-        steps,
+        on_job_clock(frames["steps"], ranks, "start_ns", "end_ns", "host_start_ns"),
         ranks,
         frames.get("comms"),
     )
-
-
-def _in_steps(events: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Device work of ranks whose sources mark no steps gets the step of the window it begins in."""
-    marked = events.filter(pl.col("step").is_not_null())["rank"].unique()
-    windows = steps.select("rank", "start_ns", found="step", until="end_ns").drop_nulls()
-    windows = windows.filter(~pl.col("rank").is_in(marked.implode())).sort("start_ns")
-    if not len(windows):
-        return events
-    placed = events.select("rank", "start_ns", kept="step").with_row_index("row").sort("start_ns")
-    placed = placed.join_asof(windows, on="start_ns", by="rank", check_sortedness=False).sort("row")
-    inside = kind_is(*DEVICE) & (pl.col("start_ns") < placed["until"])
-    return events.with_columns(step=pl.coalesce("step", pl.when(inside).then(placed["found"])))
 
 
 def timed() -> pl.Expr:
@@ -72,10 +56,37 @@ def ints(series: pl.Series, null: int = 0) -> np.ndarray:
     return series.cast(pl.Int64).fill_null(null).to_numpy()
 
 
-def dense(frame: pl.DataFrame, *columns: str | pl.Expr) -> np.ndarray:
-    """Codes 0, 1, ... of the rows' values in these columns (int64)."""
-    by = pl.struct(*columns)
-    return ints(frame.select(by.rank("dense")).to_series()) - 1
+def nth(group: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+    """int64: 0 for the first row of each group by time, 1 for the next, and so on.
+
+    Of one time they are as they come. Groups are dense codes. Linear where the rows of each are
+    nearly in order.
+    """
+    order, first = grouped(group, int(group.max(initial=-1)) + 1)
+    out = np.empty(len(group), np.int64)
+    _nth(order, first, time_ns, out)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _nth(order, first, time, out):  # pragma: no cover - compiled
+    for g in range(len(first) - 1):
+        a, b = first[g], first[g + 1]
+        moves = 0
+        for k in range(a + 1, b):
+            i = order[k]
+            j = k
+            while j > a and time[order[j - 1]] > time[i]:
+                order[j] = order[j - 1]
+                j -= 1
+            order[j] = i
+            moves += k - j
+            if moves > 64 * (b - a):
+                rows = np.sort(order[a:b])
+                order[a:b] = rows[np.argsort(time[rows], kind="mergesort")]
+                break
+        for k in range(a, b):
+            out[order[k]] = k - a
 
 
 def within(counts: np.ndarray) -> np.ndarray:

@@ -25,7 +25,7 @@ def innermost(thread: np.ndarray, event: np.ndarray, begins: np.ndarray) -> np.n
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _innermost(thread, event, begins, is_open, out):  # pragma: no cover - compiled
     stack = np.empty(len(thread) + 1, np.int64)
     depth = 0
@@ -46,19 +46,25 @@ def _innermost(thread, event, begins, is_open, out):  # pragma: no cover - compi
             is_open[event[i]] = False
 
 
-def hand_overs(rank: np.ndarray, thread: np.ndarray, time_ns: np.ndarray, first_ns: np.ndarray):
+def hand_overs(
+    rank: np.ndarray,
+    thread: np.ndarray,
+    time_ns: np.ndarray,
+    first_ns: np.ndarray,
+    order: np.ndarray,
+) -> np.ndarray:
     """For each cut the last cut of another thread of its rank since `first_ns`, or -1.
 
     Cuts sorted by thread, then time; `first_ns` is the thread's own cut before (the smallest
-    int64 for the first of a thread). Only silences longer than HAND_OVER_NS count.
+    int64 for the first of a thread); `order` (int64 [n]) has them by rank, then time. Only silences
+    longer than HAND_OVER_NS count.
     """
     out = np.full(len(rank), NONE, np.int64)
-    order = np.lexsort((np.arange(len(rank)), time_ns, rank))
     _hand_overs(rank, thread, time_ns, first_ns, order, HAND_OVER_NS, out)
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _hand_overs(rank, thread, time, first, order, silence, out):  # pragma: no cover - compiled
     newest = other = -1  # last cut of all, and last cut of a thread other than that one's
     for i in order:
@@ -94,7 +100,7 @@ def working(
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _working(start, end, low, high, c_start, c_end, tolerance, out):  # pragma: no cover
     for c in range(len(low)):
         a, b = low[c], high[c]

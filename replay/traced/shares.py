@@ -1,0 +1,62 @@
+"""A job's Parquet files of events in shares of some ranks each: what is read at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from ...ingest.store import is_address, reading
+from .build import ALL, Share
+from .events import of_files as events_of_files
+
+ROWS = 1 << 19
+"""Of a share, but where one rank has more."""
+
+
+class _File(NamedTuple):
+    """A file, the ranks that it may have rows of, and how many rows."""
+
+    path: str
+    low: int
+    high: int
+    rows: int
+
+
+def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]:
+    """Shares of a job's ranks by its files of events, in the order of ranks.
+
+    All files that may have a rank's rows, as their own statistics have it, are in one.
+    """
+    texts = [str(p) for p in paths]
+    files = reading.side_by_side(_looked_at, texts, remote=any(map(is_address, texts)))
+    files = sorted((f for f in files if f.rows), key=lambda f: (f.low, f.high))
+    groups: list[list[_File]] = []
+    high, rows = ALL.min, 0
+    for file in files:
+        if not groups or (file.low > high and rows + file.rows > ROWS):
+            groups.append([])
+            rows = 0
+        groups[-1].append(file)
+        high = max(high, file.high)
+        rows += file.rows
+    if not groups:
+        return [Share(ALL.min, ALL.max, partial(events_of_files, (), categories=categories))]
+    lows = [ALL.min, *(group[0].low for group in groups[1:])]
+    highs = [*(low - 1 for low in lows[1:]), ALL.max]
+    return [
+        Share(low, high, partial(events_of_files, [f.path for f in group], categories=categories))
+        for low, high, group in zip(lows, highs, groups, strict=True)
+    ]
+
+
+def _looked_at(path: str) -> _File:
+    with reading.parquet(path) as file:
+        meta = file.metadata
+        column = file.schema_arrow.names.index("rank")
+        spans = [meta.row_group(g).column(column).statistics for g in range(meta.num_row_groups)]
+        if not all(s is not None and s.has_min_max and not s.null_count for s in spans):
+            return _File(path, ALL.min, ALL.max, meta.num_rows)
+        low = min((s.min for s in spans), default=ALL.min)
+        high = max((s.max for s in spans), default=ALL.max)
+        return _File(path, int(low), int(high), meta.num_rows)
