@@ -62,7 +62,9 @@ def train(rank: int, args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Start the ranks and wait for them."""
+    import torch.distributed
     import torch.multiprocessing as mp
+    import torch.profiler  # noqa: F401
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
@@ -71,7 +73,8 @@ def main() -> None:
     parser.add_argument("--objects", type=int, default=1_500_000)
     args = parser.parse_args()
     Path(args.out).mkdir(parents=True, exist_ok=True)
-    mp.spawn(train, (args,), nprocs=RANKS)
+    # Forked, so that what takes seconds to import is imported once, not by each rank.
+    mp.start_processes(train, (args,), nprocs=RANKS, start_method="fork")
 
 
 if __name__ == "__main__":

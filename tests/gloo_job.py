@@ -44,7 +44,9 @@ def train(rank: int, args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Start the ranks and wait for them."""
+    import torch.distributed
     import torch.multiprocessing as mp
+    import torch.profiler  # noqa: F401
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out")
@@ -59,7 +61,8 @@ def main() -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         args.port = s.getsockname()[1]
-    mp.spawn(train, (args,), nprocs=args.world)
+    # Forked, so that what takes seconds to import is imported once, not by each rank.
+    mp.start_processes(train, (args,), nprocs=args.world, start_method="fork")
 
 
 if __name__ == "__main__":
