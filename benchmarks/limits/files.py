@@ -73,6 +73,33 @@ def simdjson_write(path: str, small: str) -> dict[str, Any]:
     return {"seconds": simdjson.scan_and_write_seconds(path)}
 
 
+def sqlite_copy(path: str) -> dict[str, Any]:
+    """The tables of an Nsight export that grow, row by row from sqlite3, into DuckDB in memory."""
+    import sqlite3
+
+    import duckdb
+    import pyarrow as pa
+
+    from benchmarks.tables_made import NSYS_TABLES
+
+    source = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+
+    def go() -> int:
+        con, whole = duckdb.connect(), 0
+        for name in NSYS_TABLES:
+            rows = source.execute(f'SELECT * FROM "{name}"')
+            names = [d[0] for d in rows.description]
+            columns = list(zip(*rows.fetchall(), strict=True))
+            table = pa.table(dict(zip(names, columns, strict=True)))
+            con.register("arrow", table)
+            con.execute(f'CREATE TABLE "{name}" AS FROM arrow')
+            con.unregister("arrow")
+            whole += table.num_rows
+        return whole
+
+    return {"rows": timed(go)}
+
+
 def simdjson_there() -> dict[str, Any]:
     """Raises SystemExit, which says why, where C++ simdjson cannot be compared with."""
     from benchmarks.limits import simdjson

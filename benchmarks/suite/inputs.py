@@ -62,6 +62,34 @@ class Inputs:
             self._make("ingested", folder, source)
         return folder
 
+    def routing(self, form: str, tokens: int) -> Path:
+        """A routing log of so many tokens, in a form of `benchmarks.tables_made`."""
+        folder = self.folder / f"{form.replace(' ', '-')}-{tokens}"
+        if not folder.exists():
+            self._make("routing", folder, form, tokens)
+        return next(p for p in folder.rglob("*") if p.is_file())
+
+    def inspector(self, steps: int) -> Path:
+        """Inspector's records of one rank of a made-up job of 16, not packed."""
+        path = self.folder / f"rank0-{steps}.inspector.log"
+        if not path.exists():
+            self._make("inspector", path, steps)
+        return path
+
+    def repeated(self, path: Path, copies: int) -> Path:
+        """A text so many times."""
+        longer = self.folder / f"{copies}-times-{path.name}"
+        if not longer.exists():
+            self._make("repeated", path, longer, copies)
+        return longer
+
+    def nsys(self, path: Path, copies: int) -> Path:
+        """An Nsight export whose run lasts so many times as long as the given one's."""
+        longer = self.folder / f"{copies}-times-{path.name}"
+        if not longer.exists():
+            self._make("nsys", path, longer, copies)
+        return longer
+
     @cached_property
     def demo(self) -> Path:
         """The traces of the bundled job: 8 ranks of a real run."""

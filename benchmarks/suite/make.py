@@ -53,6 +53,49 @@ def ingested(folder: str, source: str) -> None:
         retime.open(str(part)).ingest([source], job="cluster")
 
 
+def routing(folder: str, form: str, tokens: str) -> None:
+    """One file of a form of `benchmarks.tables_made`."""
+    from benchmarks.tables_made import FORMS
+
+    name, write, weights = next((f[1], f[2], f[3]) for f in FORMS if f[0] == form)
+    with _whole(folder) as part:
+        path = part / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, int(tokens), weights)
+
+
+def inspector(path: str, steps: str) -> None:
+    """One rank's records; the job's traces are not kept."""
+    import gzip
+    import shutil
+    import tempfile
+
+    from benchmarks.scale.generate import generate
+    from benchmarks.scale.shape import shaped
+
+    with _whole(path) as part, tempfile.TemporaryDirectory(dir=part.parent) as scratch:
+        generate(Path(scratch) / "job", shaped(16, steps=int(steps)))
+        first = min(Path(scratch).rglob("rank0.inspector.log.gz"))
+        with gzip.open(first) as packed, open(part, "wb") as f:
+            shutil.copyfileobj(packed, f)
+
+
+def repeated(path: str, longer: str, copies: str) -> None:
+    """A text so many times."""
+    text = Path(path).read_bytes()
+    with _whole(longer) as part, open(part, "wb") as f:
+        for _ in range(int(copies)):
+            f.write(text)
+
+
+def nsys(path: str, longer: str, copies: str) -> None:
+    """A longer run, by `benchmarks.tables_made`."""
+    from benchmarks.tables_made import write_nsys
+
+    with _whole(longer) as part:
+        write_nsys(part, Path(path), int(copies))
+
+
 def in_notebooks() -> None:
     """Prints the public views that the notebooks ask more than once."""
     from .ways.queries import in_notebooks as names
@@ -68,15 +111,8 @@ def _whole(goal: str) -> Iterator[Path]:
     part.rename(goal)
 
 
+MAKERS = (tiled, gzipped, generated, warehouse, ingested, routing, inspector, repeated, nsys,
+          in_notebooks)  # fmt: skip
+
 if __name__ == "__main__":
-    {
-        f.__name__: f
-        for f in (
-            tiled,
-            gzipped,
-            generated,
-            warehouse,
-            ingested,
-            in_notebooks,
-        )
-    }[sys.argv[1]](*sys.argv[2:])
+    {f.__name__: f for f in MAKERS}[sys.argv[1]](*sys.argv[2:])

@@ -127,3 +127,23 @@ def polars(path: str, out: str) -> dict[str, Any]:
         return len(frame)
 
     return {"rows": timed(read)}
+
+
+ROUTING = """
+COPY (
+    SELECT step, layer, rank, expert, count(*) AS tokens
+    FROM (SELECT step, layer, rank, unnest(string_split(experts, ' '))::INTEGER AS expert
+          FROM read_csv(?))
+    GROUP BY ALL
+) TO '{out}' (FORMAT parquet, COMPRESSION zstd)
+"""
+
+
+def routing_duckdb(path: str, out: str) -> dict[str, Any]:
+    """Tokens by step, layer, rank and expert of a routing log in CSV, in plain DuckDB."""
+    import duckdb
+
+    con = duckdb.connect()
+    to = Path(out) / "routing.parquet"
+    timed(lambda: con.execute(ROUTING.replace("{out}", str(to)), [path]))
+    return {"rows": con.execute(f"SELECT count(*) FROM '{to}'").fetchone()[0]}  # type: ignore[index]
