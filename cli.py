@@ -5,8 +5,12 @@ The commands themselves are in `analysis/commands`, each imported when it is cal
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
+import threading
+from typing import NoReturn
 
 import click
 
@@ -115,5 +119,25 @@ def run(args: list[str] | None = None) -> int:
 
 def main() -> None:
     """The entry point of the `retime` script."""
+    # Imports make many objects that stay: looking for garbage among them is a tenth of a start.
+    gc.set_threshold(50_000, 20, 20)
     sys.meta_path[:0] = [NoPandas, FirstRun()]
-    sys.exit(run())
+    leave(run())
+
+
+def leave(code: int) -> NoReturn:
+    """Ends the process as `sys.exit` does, but takes no module down: that is a tenth, too."""
+    threads, at_exit = (
+        getattr(threading, "_shutdown", None),
+        getattr(atexit, "_run_exitfuncs", None),
+    )
+    if threads is None or at_exit is None:
+        sys.exit(code)
+    threads()
+    at_exit()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        code = 120
+    os._exit(code)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from . import escaping
 
@@ -51,6 +53,47 @@ def console(stderr: bool = False) -> Console:
 
     What is printed is text that was cleaned; should some not have been, it does not act either.
     """
+    stream = sys.stderr if stderr else sys.stdout
+    if stream.isatty() or any(os.environ.get(name) for name in _COLOURS_ANYWAY):
+        return _console(stream)
+    return cast("Console", _Plain(stream))
+
+
+_COLOURS_ANYWAY = ("FORCE_COLOR", "TTY_COMPATIBLE")
+"""What makes Rich treat a stream as a terminal."""
+
+
+class _Plain:
+    """A console for what is no terminal: lines go out as they are, and all else through Rich.
+
+    Rich is a twentieth of a second to import.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As a console's."""
+        if options.keys() <= {"style", "soft_wrap"} and all(
+            isinstance(o, str) and len(o) < UNLIMITED and o.isprintable() for o in objects
+        ):
+            words = " ".join(map(escaping.one_for_one, objects))
+            if len(words) < UNLIMITED // 2:  # some characters take two columns
+                self._stream.write(words + "\n")
+                return
+        self._rich.print(*objects, **options)
+
+    @cached_property
+    def _rich(self) -> Console:
+        return _console(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._rich, name)
+
+
+def _console(stream: TextIO) -> Console:
     from rich.console import Console
     from rich.text import Text
 
@@ -66,7 +109,6 @@ def console(stderr: bool = False) -> Console:
             value.plain = safe
         return value
 
-    stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else UNLIMITED
     return Harmless(file=stream, width=width, highlight=False, emoji=False, markup=False)
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -145,6 +144,8 @@ def categories(files: Mapping[str, Sequence[str]], rules: Sequence[KernelRule]) 
 def _categories(paths: tuple[str, ...], rules: tuple[KernelRule, ...]) -> dict[str, str]:
     if not paths:
         return {}
+    import polars as pl
+
     stored = (
         reading.scan(paths)
         .filter(pl.col("kind").cast(pl.String) == "kernel")

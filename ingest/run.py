@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow.parquet as pq
-
 from . import (
     clashes,
     detect,
@@ -242,11 +240,13 @@ def _doubts(warehouse: Warehouse, job: str, manifests: list[Manifest]) -> list[P
     folder = store.folder(warehouse.job_folder(job))
     for part in parts:
         with rooms.writing(warehouse.root):
-            rows = pq.read_table(
-                reading.source(folder.address(part.file)), columns=["code", "message", "count"],
-                filters=[("code", "in", one_job.CODES)],
-            ).to_pylist()  # fmt: skip
-        found += [Problem(r["code"], r["message"], count=r["count"]) for r in rows]
+            file = reading.parquet(folder.address(part.file))
+            rows = file.read(["code", "message", "count"]).to_pylist()
+        found += [
+            Problem(r["code"], r["message"], count=r["count"])
+            for r in rows
+            if r["code"] in one_job.CODES
+        ]
     return found
 
 

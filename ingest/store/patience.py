@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import random
 import time
@@ -83,16 +82,15 @@ def passing(e: BaseException) -> bool:
         return True
     if status:
         return False
-    if isinstance(
-        e,
-        Short | TimeoutError | asyncio.TimeoutError | ConnectionError | asyncio.IncompleteReadError,
-    ):
+    if isinstance(e, Short | TimeoutError | ConnectionError):
         return True
     if isinstance(e, OSError) and e.errno in _PASSING_ERRNO:
         return True
     for kind in type(e).__mro__:
         # By name: the packages of other stores need not be there.
         module, name = kind.__module__.partition(".")[0], kind.__name__
+        if module == "asyncio" and name in ("TimeoutError", "IncompleteReadError"):
+            return True
         if module == "aiohttp" and name in ("ClientPayloadError", "ClientConnectionError"):
             return True
         if module in ("botocore", "aiobotocore") and name in (

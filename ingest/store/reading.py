@@ -7,9 +7,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,6 +16,9 @@ from .addresses import is_address
 from .drivers import driver
 from .patience import patiently
 from .remote_file import TAIL_BYTES, WHOLE_BYTES, RemoteFile, fetched
+
+if TYPE_CHECKING:
+    import polars as pl
 
 AT_ONCE = 16
 """Requests of one reader that are on their way at a time."""
@@ -86,6 +88,8 @@ def side_by_side(call: Callable[[T], R], of: Sequence[T], remote: bool) -> list[
 
 def scan(addresses: Sequence[str | os.PathLike[str]]) -> pl.LazyFrame:
     """A lazy frame over Parquet files; of objects only the columns that are used are fetched."""
+    import polars as pl  # only now: a small ingest does without, and saves its import
+
     texts = [os.fspath(a) for a in addresses]
     if not any(map(is_address, texts)):
         return pl.scan_parquet(texts, hive_partitioning=False, glob=False)
