@@ -5,6 +5,9 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+NARROW = 1 << 12
+"""Values that span no more than this, or than there are rows, are counted in a table."""
+
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different values, sorted, and the place of each row's own among them (int64 [n]).
@@ -13,11 +16,16 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     few values differ, as here, and never worse than a sort of the different ones.
     """
     values = np.ascontiguousarray(values, np.int64)
+    if len(values):
+        low, span = int(values.min()), int(values.max()) - int(values.min()) + 1
+        if span <= max(NARROW, len(values)):
+            return _by_table(values, low, span)
     found, code = _numbered(values)
     order = np.argsort(found)
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
-    return found[order], place[code]
+    _placed(place, code)
+    return found[order], code
 
 
 def alike(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -28,13 +36,52 @@ def alike(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     code = np.zeros(len(columns[0]), np.int64)
     kinds = 1
     for column in columns:
-        # Codes of codes: at most n of each, so that their product fits.
         values, place = distinct(column)
-        codes, code = distinct(code * len(values) + place)
+        if len(values) < 2:
+            continue
+        # Codes of codes: at most n of each, so that their product fits.
+        _paired(code, len(values), place)
+        codes, code = distinct(place)
         kinds = len(codes)
     one = np.zeros(kinds if len(code) else 0, np.int64)
-    one[code[::-1]] = np.arange(len(code))[::-1]
+    _first_rows(code, one)
     return one, code
+
+
+@numba.njit(cache=True, nogil=True)
+def _by_table(values, low, span):  # pragma: no cover - compiled
+    """`distinct` of values from `low` to `low + span - 1`."""
+    place = np.zeros(span, np.int64)
+    for v in values:
+        place[v - low] = 1
+    n = 0
+    for s in range(span):
+        if place[s]:
+            place[s] = n
+            n += 1
+        else:
+            place[s] = -1
+    found = np.empty(n, np.int64)
+    for s in range(span):
+        if place[s] >= 0:
+            found[place[s]] = low + s
+    code = np.empty(len(values), np.int64)
+    for i in range(len(values)):
+        code[i] = place[values[i] - low]
+    return found, code
+
+
+@numba.njit(cache=True, nogil=True)
+def _paired(code, many, place):  # pragma: no cover - compiled
+    """Two codes as one, in place of the second."""
+    for i in range(len(code)):
+        place[i] += code[i] * many
+
+
+@numba.njit(cache=True, nogil=True)
+def _first_rows(code, one):  # pragma: no cover - compiled
+    for i in range(len(code) - 1, -1, -1):
+        one[code[i]] = i
 
 
 @numba.njit(cache=True, nogil=True)
@@ -73,6 +120,13 @@ def _numbered(values):  # pragma: no cover - compiled
         else:
             code[i] = slots[at]
     return found[:n].copy(), code
+
+
+@numba.njit(cache=True, nogil=True)
+def _placed(place, code):  # pragma: no cover - compiled
+    """Codes by their places, in place."""
+    for i in range(len(code)):
+        code[i] = place[code[i]]
 
 
 @numba.njit(cache=True, nogil=True)

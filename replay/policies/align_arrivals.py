@@ -19,6 +19,8 @@ without launch delays gives the straggler study's S.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from .. import engine
@@ -26,6 +28,7 @@ from ..arrivals import Waits, Work
 from ..codes import distinct
 from ..findings import ideal
 from ..graph import Kind, TaskGraph
+from ..once import once
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers, words
 from ..retiming import halves, waits_say
 
@@ -78,7 +81,11 @@ def apply(
     if to == "ideal":
         graph = _to_ideal(graph, chosen & of_op, factor, cause)
     else:
-        graph, apart = _align(graph, chosen, ~named, of_op, factor, cause)
+        asked = tuple(sorted(set(ranks))), tuple(sorted(set(op))), tuple(sorted(set(stage))), cause
+        aligned = once(graph, ("align-arrivals", *asked), lambda: _align(
+            graph, chosen, ~named, of_op, cause
+        ))  # fmt: skip
+        graph, apart = _scaled_to(graph, aligned, factor)
         if graph is job.graph:
             return job.note(warnings=(ALONE,))
         if not ranks and factor < 1:
@@ -116,18 +123,27 @@ def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
     return np.maximum(best + np.rint((own - best) * factor).astype(np.int64), 0)
 
 
+class _Aligned(NamedTuple):
+    """A job with all lateness shed: any factor begins with it."""
+
+    dur_ns: np.ndarray
+    """int64 [n], as is `gap_ns`, in the order of the graph."""
+    gap_ns: np.ndarray
+    layers: list[_Layer]
+    """Empty where nothing was aligned."""
+
+
 def _align(
     graph: TaskGraph,
     chosen: np.ndarray,
     others: np.ndarray,
     of_op: np.ndarray,
-    factor: float,
     cause: str,
-) -> tuple[TaskGraph, list[str]]:
-    """The aligned graph, and what is to be said of ranks that stand apart in halves."""
+) -> _Aligned:
+    """The durations and delays of the graph without lateness."""
     layers = [_Layer(graph, comms, chosen, others, of_op, cause) for comms in _layers(graph)]
     if not layers:
-        return graph, []
+        return _Aligned(graph.dur_ns, graph.gap_ns, [])
     order, place = graph.chains.order, graph.chains.place
     dur, gap, end = graph.dur_ns[order], graph.gap_ns[order], np.empty(graph.n, np.int64)
     shed_ns = 0
@@ -137,9 +153,18 @@ def _align(
             shed_ns += layer.shed(dur, gap, end)
         if shed_ns - before <= shed_ns * CONVERGED:
             break
+    return _Aligned(dur[place], gap[place], layers)
+
+
+def _scaled_to(graph: TaskGraph, aligned: _Aligned, factor: float) -> tuple[TaskGraph, list[str]]:
+    """The graph with a share of its lateness, and what is to be said of ranks that stand apart in
+    halves."""
+    layers = aligned.layers
+    if not layers:
+        return graph, []
     graph = graph.with_(
-        dur_ns=_scaled(graph.dur_ns, dur[place], factor),
-        gap_ns=_scaled(graph.gap_ns, gap[place], factor),
+        dur_ns=_scaled(graph.dur_ns, aligned.dur_ns, factor),
+        gap_ns=_scaled(graph.gap_ns, aligned.gap_ns, factor),
     )
     if factor < 1:
         graph = _hold_early(graph, layers, factor)

@@ -61,7 +61,7 @@ def graph(
     del feed, task_of
     pred_ptr, pred = ordering.in_order(order, links.ptr, links.src)
     del links
-    columns = {}
+    columns, order = {}, order.astype(np.intp)
     for name, (dtype, default) in (COLUMNS | EXTRA).items():
         whole = _column(pieces, n, name, dtype, default)
         if name in all_.joins:
@@ -190,17 +190,17 @@ def _settle_ties(
 
 def _column(pieces: Sequence[Piece], n: int, name: str, dtype: Any, default: int) -> np.ndarray:
     """A column of all tasks as they are numbered; joins have the default."""
-    out = np.full(n, default, dtype)
+    out = np.empty(n, dtype)
     base = 0
     for piece in pieces:
         shapes = piece.shape_codes if name == "shape" else None
         for kind, block in piece.blocks.items():
-            if name in block.columns:
-                values = block.columns[name]
-                if shapes is not None and kind == "activity":
-                    values = shapes[values]
-                out[base + block.base : base + block.base + block.n] = values
+            values = block.columns.get(name, default)
+            if shapes is not None and kind == "activity":
+                values = shapes[values]
+            out[base + block.base : base + block.base + block.n] = values
         base += piece.n
+    out[base:] = default
     return out
 
 
