@@ -31,6 +31,8 @@ CPU = """
 **Its seconds are of CPU, of all cores together**: others used the machine. Lines on two cores are
 faster than that in wall time, and their ratios to what runs on one core better.
 """
+SLOWEST = 10
+"""Parts that are named."""
 HISTORY = 12
 """Runs that the page shows."""
 
@@ -104,7 +106,20 @@ def _case(case: dict[str, Any]) -> str:
     note = f"{case['note']}\n\n" if "note" in case else ""
     wrong = "".join(f"\n**Answers differ**: {w}\n" for w in case["disagree"])
     size = f"{words.number(case['n'])} {case['unit']}"
-    return f"### {case['name']} ({size})\n\n{note}" + table(heads, lines) + wrong
+    text = f"### {case['name']} ({size})\n\n{note}" + table(heads, lines) + wrong
+    return text + "".join(_parts(w) for w in case["ways"] if "rounds" in w)
+
+
+def _parts(way: dict[str, Any]) -> str:
+    """The slowest parts of a way that has some, and what all others are under."""
+    parts = next((r["parts"] for r in way["rounds"] if r is not None and "parts" in r), {})
+    slow = sorted(parts.items(), key=lambda p: -p[1])
+    if not slow:
+        return ""
+    named = ", ".join(f"`{name}` {words.seconds(s)}" for name, s in slow[:SLOWEST])
+    rest = slow[SLOWEST:]
+    more = f"; {len(rest)} others at most {words.seconds(rest[0][1])}" if rest else ""
+    return f"\nSlowest: {named}{more}.\n"
 
 
 def _growth(cases: list[dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from benchmarks.suite.inputs import Inputs, without
 
 PAGE, READ = "retime report", "reading all tables"
 HTA = "HolisticTraceAnalysis, four breakdowns"
+TRACELENS = "not in the Python package index: what is called tracelens there is something else"
 
 
 @stage("report")
@@ -18,8 +19,9 @@ def real(inputs: Inputs) -> Iterator[Case]:
     ours = Way("retime, ingest and report", OURS,
                way("report.from_traces", inputs.demo, OUT, 2), 2)  # fmt: skip
     peer = Way(HTA, PEER, way("report.hta", inputs.demo), 2, rounds=1, missing=without("hta"))
-    yield Case("report, 8 real ranks, from their traces", "report", 8, "ranks", (ours, peer),
-               (Ratio(ours.name, HTA),))  # fmt: skip
+    other = Way("TraceLens", PEER, missing=TRACELENS)
+    yield Case("report, 8 real ranks, from their traces", "report", 8, "ranks",
+               (ours, peer, other), (Ratio(ours.name, HTA),))  # fmt: skip
     yield _page(inputs.ingested(inputs.demo, "demo"), "8 real ranks", 8, "ranks")
 
 

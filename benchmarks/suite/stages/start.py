@@ -20,7 +20,7 @@ def helped(inputs: Inputs) -> Iterator[Case]:
         "start, --help", "start", 1, "calls",
         (Way("retime --help", OURS, cli("--help")),
          Way("python -c pass", LIMIT, _python("pass")),
-         Way("importing typer", LIMIT, _python("import typer")),
+         Way("importing click", LIMIT, _python("import click")),
          Way("importing HolisticTraceAnalysis", PEER,
              _python("import hta.trace_analysis"), missing=without("hta"), rounds=1)),
         (Ratio("retime --help", "importing HolisticTraceAnalysis"),
