@@ -62,6 +62,10 @@ class Collector:
         else:
             self._odd[(code, rank)] = old._replace(count=old.count + count)
 
+    def told(self, code: str, rank: int | None = None) -> bool:
+        """Whether there is a problem of this code and rank."""
+        return (code, rank) in self._odd
+
     def full(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Batches of the tables that have many rows by now: to be asked now and then."""
         for table in [t for t, n in self._count.items() if n >= BATCH_ROWS]:
@@ -82,15 +86,7 @@ class Collector:
         n, columns = self._count.pop(table), self._rows.pop(table)
         arrays = [self._array(declared, c.name, c.type, columns[c.name], n) for c in
                   declared.columns]  # fmt: skip
-        batch = pa.RecordBatch.from_arrays(arrays, schema=declared.schema)
-        keys = [k for k in declared.sort if batch.schema.field(k).type in (pa.int64(), pa.int32())]
-        if keys:
-            plain = pa.table(
-                {**{k: batch[k] for k in keys}, "row": pa.array(range(batch.num_rows))}
-            )
-            order = plain.sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
-            batch = batch.take(order.combine_chunks())
-        return batch
+        return in_order(declared, pa.RecordBatch.from_arrays(arrays, schema=declared.schema))
 
     def _array(self, table: Table, name: str, kind: pa.DataType, values: list, n: int) -> pa.Array:
         if len(values) < n:
@@ -149,6 +145,16 @@ class Collector:
             f"({_shown(value)}); null is kept",
         )
         return None
+
+
+def in_order(table: Table, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in the order that the table's files have; equal ones as they come."""
+    keys = [k for k in table.sort if batch.schema.field(k).type in (pa.int64(), pa.int32())]
+    if all(batch[k].null_count == batch.num_rows for k in keys):
+        return batch
+    plain = pa.table({**{k: batch[k] for k in keys}, "row": pa.array(range(batch.num_rows))})
+    order = plain.sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
+    return batch.take(order.combine_chunks())
 
 
 def _sound(text: str) -> str:

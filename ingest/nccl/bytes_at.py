@@ -17,6 +17,8 @@ from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from .number_rows import NULL
+
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
 jit = njit(nogil=True, cache=True, error_model="numpy")
@@ -305,3 +307,25 @@ def intern_numbers(a, b, c, table):
     table[_HEAD + i] = code
     table[COUNT] = code + 1
     return code
+
+
+@jit
+def recode(column, place, used):
+    """Puts codes by order of first use in place of a column's own; how many `used` has of them.
+
+    `place` has room for each code and is -1 throughout, before and after. NULL becomes -1.
+    """
+    n = 0
+    for i in range(column.size):
+        code = column[i]
+        if code == NULL:
+            column[i] = -1
+            continue
+        if place[code] < 0:
+            place[code] = n
+            used[n] = code
+            n += 1
+        column[i] = place[code]
+    for i in range(n):
+        place[used[i]] = -1
+    return n

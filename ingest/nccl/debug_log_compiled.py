@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import collect
 from ..schema import event_id
 from . import debug_log_state as of
 from . import debug_log_text as say
-from .call_rows import CallRows
 from .debug_log_calls import P2P, SOURCE, Calls, lacks
 from .debug_log_lines import MAX_LINE_BYTES, Message, Writer, messages
 from .debug_log_reader import Reader
 from .line_blocks import Block, blocks, line_of
+from .number_rows import NumberRows
 from .tables_of_texts import Texts, Triples
 
 if TYPE_CHECKING:
@@ -104,8 +105,9 @@ class _Pass:
         self._scan = functions["scan"]
         self._c, self._places = c, places
         self._members: list[Comm] = []
-        self._rows = CallRows(
-            c, SOURCE, functions["recode"],
+        self._rows = NumberRows(
+            c, "collectives", of.ROW_COLUMNS, ("root", "peer"), {"source": SOURCE},
+            functions["recode"],
             lambda member, place: places.rank_at(self._members[member], place),
         )  # fmt: skip
         self._numbered = _NumberedCalls(c, places, self._rows.add)
@@ -144,9 +146,9 @@ class _Pass:
             state[of.LIMIT] = min(block.n, self._forget_until(block.base + pos) - block.base)
             state[of.ROWS], state[of.SLOW] = self._rows.n, 0
             why = self._scan(
-                block.data, state, self._slow, self._rows.matrix, self._numbered.counters,
-                self._calls, self._choices, self._kinds, self._scratch, self._writers.table,
-                self._texts.table, self._kind_texts.table, self._call_codes.table,
+                block.data, state, self._slow, self._rows.matrix[: collect.BATCH_ROWS],
+                self._numbered.counters, self._calls, self._choices, self._kinds, self._scratch,
+                self._writers.table, self._texts.table, self._kind_texts.table, self._call_codes.table,
                 self._choice_codes.table,
             )  # fmt: skip
             self._rows.n = int(state[of.ROWS])

@@ -24,11 +24,14 @@ from .bytes_at import (
     line_end,
     line_start,
     lowest_bit,
+    recode,
     vector_scan,
     word_at,
 )
 
 NULL = of.NULL
+
+__all__ = ["recode", "said_lines", "scan"]
 
 _SAID = vector_scan(any_of(b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid "))
 _MARKED = vector_scan(any_of(b" NCCL "))
@@ -465,25 +468,3 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, write
         p = end + 1
     state[of.POS] = p
     return of.DONE
-
-
-@jit
-def recode(column, place, used):
-    """Puts codes by order of first use in place of a column's own; how many `used` has of them.
-
-    `place` has room for each code and is -1 throughout, before and after. NULL becomes -1.
-    """
-    n = 0
-    for i in range(column.size):
-        code = column[i]
-        if code == NULL:
-            column[i] = -1
-            continue
-        if place[code] < 0:
-            place[code] = n
-            used[n] = code
-            n += 1
-        column[i] = place[code]
-    for i in range(n):
-        place[used[i]] = -1
-    return n

@@ -15,6 +15,6 @@ CODE = Code(
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=tuple(
-        f"nccl/{m}.py" for m in ("debug_log_scan", "debug_log_state", "bytes_at", "line_blocks")
+        f"nccl/{m}.py" for m in ("debug_log_scan", "debug_log_state", "bytes_at", "number_rows")
     ),
 )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-NULL = -(1 << 63)
-"""No value."""
+from .number_rows import NULL as NULL
 
 DONE, BARRIER, LEARN_CALL, LEARN_CHOICE, ROWS_FULL, SLOW_FULL, TABLES_FULL = range(7)
 """Why `scan` stopped: at the limit; at a line that must be read before the next (`BARRIER`); at a
@@ -16,8 +15,8 @@ ends, the longest line. In and out: next line, rows and lines given back so far.
 line ends, and the code to learn. The rest is what the last call said."""
 
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root",
-               "peer", "event_id", "member")  # fmt: skip
-"""Columns of a row; `member` is the communicator whose place `root` or `peer` is."""
+               "peer", "event_id")  # fmt: skip
+"""Columns of a row; behind them `member`, the communicator whose place `root` or `peer` is."""
 (ROW_COMM, ROW_SEQ, ROW_RANK, ROW_OP, ROW_DTYPE, ROW_IN, ROW_OUT, ROW_SIZE, ROW_ROOT, ROW_PEER,
  ROW_EVENT, ROW_MEMBER) = range(12)  # fmt: skip
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..classify import op_of_collective_name
@@ -14,6 +15,7 @@ from ..errors import UnusableInput
 from ..schema import MAX_RANK, event_id
 from ..texts import lines
 from ..values import integer
+from . import inspector_readers
 from .comm_places import Places, buffers, comm_of_cut_hex
 from .inspector_proxy import Proxies
 from .values import algo_name, proto_name
@@ -24,39 +26,64 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 SOURCE = "inspector"
-_MAX_LINE = 8 << 20
+MAX_LINE = 8 << 20
 _TIMINGS = {"kernel_gpu": "kernel", "kernel_cpu": "kernel", "collective_cpu": "host"}
 _KINDS = ("coll_perf", "p2p_perf", "proxy_trace")
 _I64_MAX = (1 << 63) - 1
+BATCH = 4096
+"""Rows after which batches are looked after."""
 
 
 def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yields the batches of a process's file; it is read twice, as ranks depend on all of it."""
     collector = Collector(source)
-    places = _survey(source)
-    reader = _Reader(source, places, collector)
+    places = Places()
+    compiled = inspector_readers.compiled(source)
+    if compiled is None:
+        for _ in said_places(every_header(source), places):
+            pass
+    else:
+        compiled.places(source, places)
     if not places.known:
         raise UnusableInput("no record of Inspector names a communicator", path=source.name)
     places.settle(rank, source.name, collector)
-    for offset, line, whole_line in lines(source, collector.odd, _MAX_LINE):
-        if line.strip():
-            reader.take(line, offset, whole_line)
-            if reader.n_rows % 4096 == 0:
-                yield from collector.full()
+    if compiled is None:
+        reader = Reader(source, places, collector, partial(collector.add, "collectives"))
+        yield from _all_lines(source, collector, reader)
+    else:
+        reader = compiled.reader(source, places, collector)
+        yield from compiled.rows(source, reader)
     if not reader.n_records:
         raise UnusableInput("no record of Inspector can be read", path=source.name)
     reader.finish()
     yield from collector.rest()
 
 
-def _survey(source: Source) -> Places:
-    places = Places()
-    for _, line, _ in lines(source, lambda *a, **k: None, _MAX_LINE):
+def _all_lines(
+    source: Source, collector: Collector, reader: Reader
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    for offset, line, whole_line in lines(source, collector.odd, MAX_LINE):
+        if line.strip():
+            reader.take(line, offset, whole_line)
+            if reader.n_rows % BATCH == 0:
+                yield from collector.full()
+
+
+def every_header(source: Source) -> Iterator[bytes]:
+    """Lines that may name a communicator: all that have the word."""
+    for _, line, _ in lines(source, lambda *a, **k: None, MAX_LINE):
+        if b'"header"' in line:
+            yield line
+
+
+def said_places(said: Iterable[bytes], places: Places) -> Iterator[bool]:
+    """Notes the communicators that these lines name; for each whether it is a record."""
+    for line in said:
         record = _loaded(line) if b'"header"' in line else None
         header = record.get("header") if isinstance(record, dict) else None
         if isinstance(header, dict):
-            _place(header, places)
-    return places
+            place_of(header, places)
+        yield isinstance(record, dict)
 
 
 def _loaded(line: bytes) -> Any:
@@ -66,7 +93,7 @@ def _loaded(line: bytes) -> Any:
         return None
 
 
-def _place(header: dict[str, Any], places: Places | None) -> tuple[str, int, int | None] | None:
+def place_of(header: dict[str, Any], places: Places | None) -> tuple[str, int, int | None] | None:
     text, rank = header.get("id"), integer(header.get("rank"))
     comm = comm_of_cut_hex(text) if isinstance(text, str) else None
     if comm is None or rank is None or not 0 <= rank <= MAX_RANK:
@@ -82,18 +109,20 @@ def _place(header: dict[str, Any], places: Places | None) -> tuple[str, int, int
     return comm, rank, size
 
 
-class _Reader:
+class Reader:
     """What a record needs to know of those before it."""
 
-    def __init__(self, source: Source, places: Places, collector: Collector):
-        self._places, self._collector = places, collector
-        self._tag = zlib.crc32(source.name.encode("utf-8", "replace")) & 0xFF
-        self._context: tuple[dict, dict] | None = None
-        self._left: dict[str, int] = {}
+    def __init__(
+        self, source: Source, places: Places, collector: Collector, add: Callable[..., None]
+    ):
+        self.places, self.collector, self._add = places, collector, add
+        self.tag = zlib.crc32(source.name.encode("utf-8", "replace")) & 0xFF
+        self.context: tuple[dict, dict] | None = None
+        self.left: dict[str, int] = {}
         self._last: dict[tuple[str, int, str], int] = {}
         self._span: dict[int, list[int]] = {}
-        self._of_process: dict[int, dict[str, Any]] = {}
-        self._proxies = Proxies(places, collector)
+        self.of_process: dict[int, dict[str, Any]] = {}
+        self.proxies = Proxies(places, collector)
         self.n_records = self.n_rows = 0
 
     def take(self, line: bytes, offset: int, whole_line: bool) -> None:
@@ -109,13 +138,13 @@ class _Reader:
         if not isinstance(header, dict):
             kind = next((k for k in _KINDS if k in record), None)
             if kind is None:
-                self._collector.odd(
+                self.collector.odd(
                     "unknown_record",
                     "a line that is no record of Inspector known here; it is left out",
                     offset=offset,
                 )
                 return
-            if self._context is None or self._left.get(kind, 0) <= 0:
+            if self.context is None or self.left.get(kind, 0) <= 0:
                 self._lost(
                     "no_communicator",
                     "a record of format 4.3 whose dump's first line is missing: nobody knows its "
@@ -123,22 +152,22 @@ class _Reader:
                     offset,
                 )
                 return
-            self._left[kind] -= 1
-            header, metadata = self._context
-        place = _place(header, None)
+            self.left[kind] -= 1
+            header, metadata = self.context
+        place = place_of(header, None)
         if place is None:
             self._lost("no_communicator", "a record without a communicator is left out", offset)
             return
         self.n_records += 1
         comm, rank, size = place
         if size is None:
-            self._collector.odd(
+            self.collector.odd(
                 "size_unknown",
                 "records whose n_ranks is no size of a communicator with that rank in it: the "
                 "size, and buffers that depend on it, are null",
                 offset=offset,
             )
-        whose = self._places.rank_of(comm, rank)
+        whose = self.places.rank_of(comm, rank)
         if whose is None:
             self._lost(
                 "rank_unknown",
@@ -147,9 +176,9 @@ class _Reader:
                 offset,
             )
             return
-        if isinstance(metadata, dict) and whose not in self._of_process:
+        if isinstance(metadata, dict) and whose not in self.of_process:
             host = metadata.get("hostname")
-            self._of_process[whose] = {
+            self.of_process[whose] = {
                 "host": host[:255] if isinstance(host, str) else None,
                 "pid": integer(metadata.get("pid")),
             }
@@ -157,15 +186,15 @@ class _Reader:
             if isinstance(perf := record.get(kind), dict):
                 self._operation(perf, prefix, comm, rank, size, whose, offset)
         if isinstance(trace := record.get("proxy_trace"), dict):
-            self._proxies.take(trace, comm, rank, whose, offset)
-            self._widen(whose, *self._proxies.span)
+            self.proxies.take(trace, comm, rank, whose, offset)
+            self.widen(whose, *self.proxies.span)
 
     def _marker(self, record: dict[str, Any], offset: int) -> None:
         """The first line of a communicator's dump (4.2 and later): what follows, what was lost."""
-        if sum(self._left.values()) > 0:
+        if sum(self.left.values()) > 0:
             self._lost("dump_incomplete", "a dump has fewer records than its first line says",
                        offset)  # fmt: skip
-        self._context, self._left = None, {}
+        self.context, self.left = None, {}
         stats, metadata = record.get("dump_stats"), record.get("metadata")
         if not isinstance(stats, dict):
             return
@@ -177,23 +206,23 @@ class _Reader:
         ):
             n = integer(stats.get(key))
             if n is not None and n > 0:
-                self._collector.odd(
+                self.collector.odd(
                     "dropped_by_writer",
                     f"Inspector overwrote {what} before it wrote them (a larger "
                     "NCCL_INSPECTOR_DUMP_*_RING_SIZE keeps them); count says how many",
                     offset=offset,
                     count=n,
                 )
-        self._proxies.steps_written = stats.get("proxy_steps_enabled")
+        self.proxies.steps_written = stats.get("proxy_steps_enabled")
         version = metadata.get("inspector_output_format_version") if isinstance(
             metadata, dict) else None  # fmt: skip
         if isinstance(version, str) and _version(version) >= (4, 3):
             header = record.get("header")
             if isinstance(header, dict) and isinstance(metadata, dict):
-                self._context = header, metadata
+                self.context = header, metadata
                 for kind, key in zip(_KINDS, ("coll_records", "p2p_records", "proxy_records"),
                                      strict=True):  # fmt: skip
-                    self._left[kind] = max(integer(stats.get(key)) or 0, 0)
+                    self.left[kind] = max(integer(stats.get(key)) or 0, 0)
 
     def _operation(
         self,
@@ -215,28 +244,27 @@ class _Reader:
         if micros is not None and not 0 <= micros <= _I64_MAX // 1000:
             micros = None
         if micros is None:
-            self._collector.odd(
+            self.collector.odd(
                 "no_duration", "an operation without a duration", offset=offset, rank=rank
             )
         op = op or "unknown"
         said, sent, got = perf.get(f"{prefix}_timing_source"), *buffers(op, n_bytes, size)
         start, end, enqueued, channels = _times(perf.get("event_trace_ts"), prefix)
         if start is not None:
-            self._widen(rank, start, end)
-            self._collector.odd(
+            self.widen(rank, start, end)
+            self.collector.odd(
                 "times_of_callbacks",
                 "start and end are when the host learnt of them; exec_ns is measured apart",
                 "info",
                 rank=rank,
             )
         self.n_rows += 1
-        row = event_id(rank, SOURCE, (self._tag << 26) | (self.n_rows & 0x3FFFFFF))
+        row = event_id(rank, SOURCE, (self.tag << 26) | (self.n_rows & 0x3FFFFFF))
         p2p = prefix == "p2p"
         if not p2p:
             self._gap(comm, place, op, sn, rank, offset)
-        self._proxies.note(comm, prefix, sn, row)
-        self._collector.add(
-            "collectives",
+        self.proxies.note(comm, prefix, sn, row)
+        self._add(
             comm=comm,
             # Each end of a send and recv counts for itself.
             seq=None if p2p else sn,
@@ -245,9 +273,9 @@ class _Reader:
             in_bytes=sent,
             out_bytes=got,
             group_size=size,
-            peer=self._places.peer_of(comm, place, integer(perf.get("p2p_peer"))),
-            algo=algo_name(_word(perf.get("coll_algo"))),
-            proto=proto_name(_word(perf.get("coll_proto"))),
+            peer=self.places.peer_of(comm, place, integer(perf.get("p2p_peer"))),
+            algo=algo_name(word_of(perf.get("coll_algo"))),
+            proto=proto_name(word_of(perf.get("coll_proto"))),
             channels=channels,
             start_ns=start,
             end_ns=end,
@@ -255,7 +283,7 @@ class _Reader:
             enqueued_ns=enqueued,
             state="completed",
             # what was timed by itself is exec_ns; start and end are callbacks of the host
-            timing="host" if start is not None else _timing(said, micros),
+            timing="host" if start is not None else timing_of(said, micros),
             clock="host" if start is not None else None,
             event_id=row,
             source=SOURCE,
@@ -265,9 +293,9 @@ class _Reader:
         """Says which operations are missing between two of a kind: the writer samples."""
         if sn is None:
             return
-        last = self._last.get((comm, place, op))
+        last = self.last_number(comm, place, op)
         if last is not None and sn > last + 1:
-            self._collector.odd(
+            self.collector.odd(
                 "sampled",
                 "numbers are missing between the operations of a kind: Inspector keeps the last of "
                 "an interval (before 2.30), or of its ring, and none under its smallest size; "
@@ -277,9 +305,17 @@ class _Reader:
                 count=sn - last - 1,
             )
         if last is None or sn > last:
-            self._last[comm, place, op] = sn
+            self.set_last_number(comm, place, op, sn)
 
-    def _widen(self, rank: int, start: int | None, end: int | None) -> None:
+    def last_number(self, comm: str, place: int, op: str) -> int | None:
+        """The highest number so far of a rank's operations of a kind; None before the first."""
+        return self._last.get((comm, place, op))
+
+    def set_last_number(self, comm: str, place: int, op: str, sn: int) -> None:
+        """Notes it."""
+        self._last[comm, place, op] = sn
+
+    def widen(self, rank: int, start: int | None, end: int | None) -> None:
         if start is None:
             return
         end = start if end is None else end
@@ -287,26 +323,24 @@ class _Reader:
         span[0], span[1] = min(span[0], start), max(span[1], end)
 
     def _lost(self, code: str, message: str, offset: int) -> None:
-        self._collector.odd(code, message, "lost", offset=offset)
+        self.collector.odd(code, message, "lost", offset=offset)
 
     def finish(self) -> None:
         """The rows of `ranks` and `comms`, once all records are read."""
-        if sum(self._left.values()) > 0:
-            self._collector.odd(
-                "dump_incomplete", "the file ends before its last dump does", "lost"
-            )
-        self._proxies.finish()
-        for rank in self._places.write(self._collector):
+        if sum(self.left.values()) > 0:
+            self.collector.odd("dump_incomplete", "the file ends before its last dump does", "lost")
+        self.proxies.finish()
+        for rank in self.places.write(self.collector):
             start, end = self._span.get(rank, (None, None))
-            self._collector.add(
+            self.collector.add(
                 "ranks",
                 rank=rank,
-                host_source="recorded" if self._of_process.get(rank, {}).get("host") else "unknown",
+                host_source="recorded" if self.of_process.get(rank, {}).get("host") else "unknown",
                 start_ns=start,
                 end_ns=end,
                 clock="host" if start is not None else "none",
-                source=self._collector.source.name,
-                **self._of_process.get(rank, {}),
+                source=self.collector.source.name,
+                **self.of_process.get(rank, {}),
             )
 
 
@@ -315,13 +349,13 @@ def _version(text: str) -> tuple[int, int]:
     return (int(m[1]), int(m[2])) if m else (0, 0)
 
 
-def _timing(said: Any, micros: int | None) -> str | None:
+def timing_of(said: Any, micros: int | None) -> str | None:
     if isinstance(said, str):
         return _TIMINGS.get(said, "kernel")
     return "kernel" if micros is not None else None
 
 
-def _word(value: Any) -> str | None:
+def word_of(value: Any) -> str | None:
     return value[:32] if isinstance(value, str) and value not in ("", "unknown") else None
 
 

@@ -47,9 +47,14 @@ class Triples:
     def __init__(self, most: int):
         self._most = most
         self.table = _table(most, 3 * most, 0)
+        self._keys = self.table[_HEAD + 2 * most :].reshape(most, 3)
 
     def __len__(self) -> int:
         return int(self.table[0])
+
+    def numbers(self, code: int) -> list[int]:
+        """The three numbers of a code."""
+        return self._keys[code].tolist()
 
     def clear(self) -> None:
         """Forgets them all."""

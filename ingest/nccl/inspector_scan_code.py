@@ -1,0 +1,20 @@
+"""What of `inspector_scan` is kept as machine code."""
+
+from __future__ import annotations
+
+from ..machine_code import Code, Function
+
+CODE = Code(
+    module="retime.ingest.nccl.inspector_scan",
+    functions=(
+        Function("header_lines", "u1:1 i8:1 i8:1 i8:2 i8:1"),
+        Function(
+            "scan",
+            "u1:1 i8:1 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 i8:1",
+        ),
+        Function("recode", "i8:1 i8:1 i8:1"),
+    ),
+    sources=tuple(
+        f"nccl/{m}.py" for m in ("inspector_scan", "inspector_state", "bytes_at", "number_rows")
+    ),
+)

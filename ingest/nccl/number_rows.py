@@ -1,0 +1,166 @@
+"""Rows of a table as numbers in one matrix, which compiled code fills, and their batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from .. import collect
+from ..schema import TABLES, TEXT
+
+if TYPE_CHECKING:
+    from ..collect import Collector
+
+NULL = -(1 << 63)
+_I32_MAX = (1 << 31) - 1
+_PLACE_BITS = 34
+_ROOM = 1 << 12
+
+
+class NumberRows:
+    """Rows until they are taken as a batch; texts are codes in them.
+
+    The matrix has these `columns` and a last one, `member`: where that is not -1, what stands in
+    the columns `places` is a place of that communicator (below 2**34), which `rank_at(member,
+    place)` tells the global rank of (None: unknown). `constants` are texts that all rows have.
+    `recode` is `bytes_at.recode`, compiled.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        table: str,
+        columns: Sequence[str],
+        places: Sequence[str],
+        constants: Mapping[str, str],
+        recode: Callable[..., int],
+        rank_at: Callable[[int, int], int | None],
+    ):
+        self._collector, self._table = collector, TABLES[table]
+        self._columns, self._places, self._constants = columns, places, constants
+        self._recode, self._rank_at = recode, rank_at
+        kinds = {c.name: c.type for c in self._table.columns}
+        self._texts = {name for name in columns if kinds[name] == TEXT}
+        self._most = {n: _I32_MAX if kinds[n] == pa.int32() else -NULL - 1 for n in columns}
+        self._words: list[str] = []
+        self._codes: dict[str, int] = {}
+        self._place = np.full(64, -1, np.int64)
+        self._used = np.zeros(64, np.int64)
+        self._unfit: dict[int, dict[str, Any]] = {}
+        self.matrix = np.zeros((collect.BATCH_ROWS + _ROOM, len(columns) + 1), np.int64)
+        self.n = 0
+
+    def code(self, text: str | None) -> int:
+        """The code of a text; NULL for none."""
+        if text is None:
+            return NULL
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self._words)
+            self._words.append(text)
+            if code == len(self._place):
+                self._place = np.full(2 * code, -1, np.int64)
+                self._used = np.zeros(2 * code, np.int64)
+        return code
+
+    def text(self, code: int) -> str:
+        """The text of a code."""
+        return self._words[code]
+
+    def add(self, **values: Any) -> None:
+        """A row by the values of its columns, which may be too large for them."""
+        self.make_room()
+        row = self.matrix[self.n]
+        row[:] = NULL
+        row[-1] = -1
+        for i, name in enumerate(self._columns):
+            value = values.get(name)
+            if name in self._texts:
+                row[i] = self.code(value)
+            elif value is not None and abs(value) <= self._most[name]:
+                row[i] = value
+            elif value is not None:
+                self._unfit[self.n] = values
+        self.n += 1
+
+    def make_room(self) -> None:
+        """Room for one row more, where there is none."""
+        if self.n == len(self.matrix):
+            self.matrix = np.concatenate([self.matrix, np.zeros_like(self.matrix)])
+
+    def full(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """A batch of the rows, where there are enough of them."""
+        if self.n >= collect.BATCH_ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """All rows that there are; those whose values fit no column go through the collector."""
+        n, unfit = self.n, self._unfit
+        if not n:
+            return
+        columns = {name: self.matrix[:n, i].copy() for i, name in enumerate(self._columns)}
+        self._resolve(columns, self.matrix[:n, -1].copy())
+        self.n, self._unfit = 0, {}
+        if not unfit:
+            yield self._table.name, collect.in_order(self._table, self._batch(columns, n))
+            return
+        for row in range(n):
+            values = unfit.get(row) or self._values(columns, row)
+            self._collector.add(self._table.name, **values)
+        yield from self._collector.full()
+
+    def _resolve(self, columns: dict[str, np.ndarray], members: np.ndarray) -> None:
+        """Global ranks in place of places."""
+        for name in self._places:
+            column = columns[name]
+            at = np.flatnonzero((column != NULL) & (members >= 0))
+            if not at.size:
+                continue
+            pairs, which = np.unique((members[at] << _PLACE_BITS) | column[at], return_inverse=True)
+            ranks = [self._rank_at(*divmod(pair, 1 << _PLACE_BITS)) for pair in pairs.tolist()]
+            column[at] = np.array([NULL if r is None else r for r in ranks], np.int64)[which]
+
+    def _values(self, columns: dict[str, np.ndarray], row: int) -> dict[str, Any]:
+        found: dict[str, Any] = dict(self._constants)
+        for name in self._columns:
+            value = int(columns[name][row])
+            found[name] = None if value == NULL else value
+            if name in self._texts and value != NULL:
+                found[name] = self._words[value]
+        return found
+
+    def _batch(self, columns: dict[str, np.ndarray], n: int) -> pa.RecordBatch:
+        arrays = []
+        for c in self._table.columns:
+            if c.name in self._constants:
+                arrays.append(_texts(np.zeros(n, np.int64), [self._constants[c.name]]))
+            elif c.name in self._texts:
+                column = columns[c.name]
+                used = self._recode(column, self._place, self._used)
+                words = [self._words[code] for code in self._used[:used].tolist()]
+                arrays.append(_texts(column, words))
+            elif c.name in columns:
+                column = columns[c.name]
+                arrays.append(_numbers(column, column == NULL, c.type))
+            elif c.type == TEXT:
+                arrays.append(_texts(np.full(n, -1, np.int64), []))
+            else:
+                arrays.append(pa.nulls(n, c.type))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._table.schema)
+
+
+def _numbers(values: np.ndarray, null: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """An array of 32 or 64 bits; built of buffers, as anything else would import pandas."""
+    n = len(values)
+    if kind == pa.int32():
+        values = values.astype(np.int32)
+    valid = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    return pa.Array.from_buffers(kind, n, [valid, pa.py_buffer(values)])
+
+
+def _texts(codes: np.ndarray, words: list[str]) -> pa.DictionaryArray:
+    indices = _numbers(codes, codes < 0, pa.int32())
+    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))
