@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 MAX_KEYS = 1 << 16
+PLAIN_BYTES = 4 << 20
+"""Lines of so many bytes are read before compiled code is loaded for the rest."""
+SHORT_BYTES = 512
+"""A line no longer than this is read as it is."""
 
 
 class Record(msgspec.Struct):
@@ -45,7 +50,7 @@ def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBa
     calls = _Calls(c)
     ranks: set[int] = set()
     sides: set[str] = set()
-    for at, (r, ids) in records(c, _call, "that is no router call"):
+    for at, (r, ids) in records(c, _reader(), "that is no router call"):
         k = calls.number(r, at)
         ranks.add(r.rank)
         if r.logit_offset is not None:
@@ -80,6 +85,41 @@ def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBa
         c.odd("side_files", told, "info")
     yield from rows.rest()
     yield from c.rest()
+
+
+def _reader() -> Callable[[bytes], tuple[Record, np.ndarray]]:
+    """What reads a line: compiled code has the choices of long ones, once there is much to read."""
+    seen = 0
+
+    def read(line: bytes) -> tuple[Record, np.ndarray]:
+        nonlocal seen
+        seen += len(line)
+        if len(line) > SHORT_BYTES and (seen > PLAIN_BYTES or _loaded()):
+            quick = _quick_call(line)
+            if quick is not None:
+                return quick
+        return _call(line)
+
+    return read
+
+
+def _loaded() -> bool:
+    return f"{__package__}.megatron_fast" in sys.modules
+
+
+def _quick_call(line: bytes) -> tuple[Record, np.ndarray] | None:
+    """As `_call` of a line whose choices are ordinary; else None."""
+    from . import megatron_fast
+
+    found = megatron_fast.choices(line)
+    if found is None:
+        return None
+    rest, ids = found
+    try:
+        r = _DECODER.decode(rest)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return (r, ids) if r.top_indices == megatron_fast.STAND_IN else None
 
 
 def _call(line: bytes) -> tuple[Record, np.ndarray]:

@@ -66,4 +66,4 @@ def parse(
     from .plain_read import blocks
     from .plain_sums import sums_of
 
-    yield from sums_of(source, blocks, rank)
+    yield from sums_of(source, blocks, rank, threads)

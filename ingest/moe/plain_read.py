@@ -16,6 +16,7 @@ from ..gunzip import BLOCK, stream_defect
 from ..parquet_footer import MAGIC
 from ..values import printable
 from .plain import COLUMNS, header, is_plain
+from .plain_sums import Block
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 Odd = Callable[..., None]
 MAX_LINE_BYTES = 8 << 20
 BLOCK_BYTES = 4 << 20
+PARQUET_ROWS = 65536
+"""Of a file with more, compiled code sums the rows: it takes a second to load."""
+
 _WANTED: dict[str, Any] = {
     n: pl.Int64() for n in ("step", "microbatch", "layer", "rank", "token", "count", "tokens",
                             "expert", "physical_expert", "expert_rank")
@@ -59,19 +63,21 @@ class Row(msgspec.Struct):
     source: str | None = None
 
 
-def blocks(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
-    """Frames of a few thousand to a million rows: integers, texts, and for `experts` and `weights`
-    lists. Columns that are not there are left out.
+def blocks(source: Source, odd: Odd, rank: int | None, threads: int = 1) -> Iterator[Block]:
+    """Blocks of a few thousand to a million rows, in the file's order, on up to so many threads.
 
-    Raises UnusableInput where the columns are not those of the plain form.
+    Ordinary ones of a file that has more than one are summed by compiled code (`plain_fast`);
+    others are frames of integers, texts, and for `experts` and `weights` lists, without the
+    columns that are not there. Raises UnusableInput where the columns are not those of the plain
+    form.
     """
     head = source.head(4096)
     if head[:4] == MAGIC:
-        yield from _parquet(source, odd)
+        yield from _parquet(source, odd, rank)
     elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
-        yield from _json_lines(source, odd)
+        yield from _json_lines(source, odd, rank, threads)
     else:
-        yield from _csv(source, odd)
+        yield from _csv(source, odd, rank, threads)
 
 
 def _whole_lines(source: Source, odd: Odd) -> Iterator[tuple[int, bytes]]:
@@ -104,54 +110,78 @@ def _whole_lines(source: Source, odd: Odd) -> Iterator[tuple[int, bytes]]:
             odd("truncated", f"{defect}; what came before is kept", "lost", offset=at)
 
 
-def _csv(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
-    from pyarrow import csv
+def _csv(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[Block]:
+    from .plain_ahead import ahead
 
     names: list[str] = []
-    for at, block in _whole_lines(source, odd):
-        if not names:
-            line, _, block = block.partition(b"\n")
-            names = header(line.strip())
-            if not is_plain(set(names)):
-                told = "not the columns of a routing table: see docs/routing.md"
-                raise UnusableInput(told, path=source.name)
-            twice = len(set(names)) < len(names)
-            if twice or len(names) > 1000:
-                raise UnusableInput("a header that names a column twice", path=source.name)
-            _tell_ignored(names, odd)
-        if not block.strip():
-            continue
-        clean = block.decode("utf-8", "replace").encode()
-        bad: list[int] = []
 
-        def skip(row, bad=bad):
-            bad.append(row.actual_columns)
-            return "skip"
+    def lines() -> Iterator[tuple[int, bytes]]:
+        for at, block in _whole_lines(source, odd):
+            if not names:
+                line, _, block = block.partition(b"\n")
+                names.extend(_names_of(line, source.name, odd))
+            if block.strip():
+                yield at, block
 
-        try:
-            table = csv.read_csv(
-                io.BytesIO(clean),
-                read_options=csv.ReadOptions(
-                    column_names=names, block_size=len(clean) + 1, use_threads=False
-                ),
-                parse_options=csv.ParseOptions(invalid_row_handler=skip),
-                convert_options=csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    include_columns=[n for n in names if n in COLUMNS],
-                    strings_can_be_null=True,
-                    null_values=list(_NULLS),
-                ),
-            )
-        except (pa.ArrowException, ValueError) as e:
-            told = f"lines that are no CSV ({str(e)[:120]}); left out"
-            odd("bad_record", told, "lost", offset=at)
+    def quickly(block: bytes) -> pl.DataFrame | None:
+        from .plain_fast import csv_sums
+
+        return csv_sums(block, names, rank)
+
+    for at, block, sums in ahead(lines(), quickly, threads):
+        if sums is not None:
+            yield Block(sums, True)
             continue
-        if bad:
-            told = f"a line of {bad[0]} fields where the header has {len(names)}; left out"
-            odd("bad_record", told, "lost", offset=at, count=len(bad))
-        made = pl.from_arrow(table)
-        assert isinstance(made, pl.DataFrame)
-        yield _typed(made, odd)
+        frame = _csv_frame(block, names, at, odd)
+        if frame is not None:
+            yield Block(_typed(frame, odd), False)
+
+
+def _names_of(line: bytes, path: str, odd: Odd) -> list[str]:
+    names = header(line.strip())
+    if not is_plain(set(names)):
+        raise UnusableInput("not the columns of a routing table: see docs/routing.md", path=path)
+    if len(set(names)) < len(names) or len(names) > 1000:
+        raise UnusableInput("a header that names a column twice", path=path)
+    _tell_ignored(names, odd)
+    return names
+
+
+def _csv_frame(block: bytes, names: list[str], at: int, odd: Odd) -> pl.DataFrame | None:
+    """The known columns of lines that begin at byte `at`, as texts."""
+    from pyarrow import csv
+
+    clean = block.decode("utf-8", "replace").encode()
+    bad: list[int] = []
+
+    def skip(row):
+        bad.append(row.actual_columns)
+        return "skip"
+
+    try:
+        table = csv.read_csv(
+            io.BytesIO(clean),
+            read_options=csv.ReadOptions(
+                column_names=names, block_size=len(clean) + 1, use_threads=False
+            ),
+            parse_options=csv.ParseOptions(invalid_row_handler=skip),
+            convert_options=csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                include_columns=[n for n in names if n in COLUMNS],
+                strings_can_be_null=True,
+                null_values=list(_NULLS),
+            ),
+        )
+    except (pa.ArrowException, ValueError) as e:
+        told = f"lines that are no CSV ({str(e)[:120]}); left out"
+        odd("bad_record", told, "lost", offset=at)
+        return None
+    if bad:
+        told = f"a line of {bad[0]} fields where the header has {len(names)}; left out"
+        odd("bad_record", told, "lost", offset=at, count=len(bad))
+    made = pl.from_arrow(table)
+    assert isinstance(made, pl.DataFrame)
+    return made
 
 
 def _tell_ignored(names: list[str], odd: Odd) -> None:
@@ -244,15 +274,26 @@ def _simple(values: pl.Series, wanted: pl.DataType | type) -> pl.Series:
     return values.cast(wanted, strict=False)
 
 
-def _json_lines(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
+def _json_lines(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[Block]:
+    from .plain_ahead import ahead
+
     decoder = msgspec.json.Decoder(Row)
-    for at, block in _whole_lines(source, odd):
+
+    def quickly(block: bytes) -> pl.DataFrame | None:
+        from .plain_fast import json_sums
+
+        return json_sums(block, rank)
+
+    for at, block, sums in ahead(_whole_lines(source, odd), quickly, threads):
+        if sums is not None:
+            yield Block(sums, True)
+            continue
         try:
             rows = decoder.decode_lines(block)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             rows = list(_one_by_one(decoder, at, block, odd))
         if rows:
-            yield _columns_of(rows)
+            yield Block(_columns_of(rows), False)
 
 
 def _one_by_one(decoder, at: int, block: bytes, odd: Odd) -> Iterator[Row]:
@@ -282,7 +323,7 @@ def _columns_of(rows: list[Row]) -> pl.DataFrame:
     return pl.DataFrame(out or {"layer": pl.Series([None] * len(rows), dtype=pl.Int64)})
 
 
-def _parquet(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
+def _parquet(source: Source, odd: Odd, rank: int | None) -> Iterator[Block]:
     from ..parquet_in import TROUBLE, opened
 
     with source.as_file() as local:
@@ -294,8 +335,15 @@ def _parquet(source: Source, odd: Odd) -> Iterator[pl.DataFrame]:
                     raise UnusableInput(told, path=source.name)
                 _tell_ignored(names, odd)
                 kept = [n for n in names if n in COLUMNS]
+                quickly = None
+                if file.n_rows > PARQUET_ROWS:
+                    from .plain_fast import batch_sums as quickly
                 for batch in file.batches(kept):
-                    yield _typed(_frame(batch, odd), odd)
+                    sums = None if quickly is None else quickly(batch, rank)
+                    if sums is not None:
+                        yield Block(sums, True)
+                    else:
+                        yield Block(_typed(_frame(batch, odd), odd), False)
         except TROUBLE as e:
             told = f"Parquet that cannot be read to its end: {str(e)[:160]}"
             odd("truncated", f"{told}; what came before is kept", "lost")

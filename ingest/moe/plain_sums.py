@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -22,14 +23,23 @@ KEYS = ("step", "microbatch", "block", "layer", "rank", "expert", "physical_expe
 _LIMITS = {"microbatch": (1 << 31) - 1, "layer": (1 << 31) - 1, "rank": MAX_RANK,
            "expert_rank": MAX_RANK}  # fmt: skip
 CLASSES = ("real", "padding", "dropped")
+SPACES = ("logical", "physical")
+AMOUNTS = ("count", "tokens")
 MOST_TOKENS = 1 << 50
 MERGE_ROWS = 1 << 20
 MOST_ROWS = 1 << 22
 BATCH_ROWS = 131_072
 
 
+class Block(NamedTuple):
+    """Rows of a block as they are read, or already as `summed` gives them."""
+
+    frame: pl.DataFrame
+    is_summed: bool
+
+
 def sums_of(
-    source: Source, blocks: Callable[..., Iterator[pl.DataFrame]], rank: int | None
+    source: Source, blocks: Callable[..., Iterator[Block]], rank: int | None, threads: int = 1
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """`routing`, `ranks` and `problems` of the blocks of a source; see `plain.parse`."""
     c = Collector(source)
@@ -37,14 +47,14 @@ def sums_of(
     waiting = 0
     some = False
     ranks: set[int] = set()
-    for block in blocks(source, c.odd):
-        part = _summed(_choices(c, _sound(c, block, rank)))
+    for block in blocks(source, c.odd, rank, threads):
+        part = block.frame if block.is_summed else summed(_choices(c, _sound(c, block.frame, rank)))
         some = some or part.height > 0
         ranks.update(part["rank"].drop_nulls().unique().to_list())
         parts.append(part)
         waiting += part.height
         if waiting > MERGE_ROWS:
-            merged = _summed(pl.concat(parts))
+            merged = summed(pl.concat(parts))
             parts, waiting = [merged], 0
             if merged.height > MOST_ROWS:
                 told = "more places than are summed at once: rows repeat, and add up"
@@ -54,7 +64,7 @@ def sums_of(
     if not some:
         raise UnusableInput("no usable row of routing", path=source.name)
     if parts:
-        yield from _batches(_summed(pl.concat(parts)))
+        yield from _batches(summed(pl.concat(parts)))
     for found in sorted(ranks):
         c.add("ranks", rank=found, clock="none", source=source.name)
     yield from c.rest()
@@ -66,8 +76,8 @@ def _sound(c: Collector, rows: pl.DataFrame, rank: int | None) -> pl.DataFrame:
     rows = rows.with_columns(
         *(pl.lit(None, kind).alias(n) for n, kind in _EVERY.items() if n not in given)
     )
-    amount = pl.coalesce("count", "tokens")
-    if not given & {"count", "tokens"}:
+    amount = pl.coalesce(*AMOUNTS)
+    if not given & set(AMOUNTS):
         amount = pl.lit(1, pl.Int64)
     elif "token" in given:
         # A row with a token's number and no count is that token.
@@ -84,7 +94,7 @@ def _sound(c: Collector, rows: pl.DataFrame, rank: int | None) -> pl.DataFrame:
             told = f"a {name} below 0 or beyond what there can be; null is kept"
             c.odd("value_out_of_range", told, count=int(bad.sum()))
             rows = rows.with_columns(pl.when(~bad).then(pl.col(name)))
-    for name, known in (("token_class", CLASSES), ("id_space", ("logical", "physical"))):
+    for name, known in (("token_class", CLASSES), ("id_space", SPACES)):
         bad = ~rows[name].is_in(known).fill_null(True)
         if bad.any():
             told = f"a {name} that is none of {', '.join(known)}; not used"
@@ -169,12 +179,22 @@ def _known(c: Collector, rows: pl.DataFrame, name: str) -> pl.DataFrame:
     return rows.with_columns(pl.when(good).then(pl.col(name)).alias(name))
 
 
-def _summed(rows: pl.DataFrame) -> pl.DataFrame:
-    weights = pl.col("weight_sum")
-    total = pl.when(weights.count() > 0).then(weights.sum())
-    return rows.group_by(KEYS, maintain_order=True).agg(
-        pl.col("tokens").sum(), total.alias("weight_sum")
+def summed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Tokens and weights of rows with the same `KEYS`, in the order of the first of each.
+
+    Weights are added one after the other, as they stand: what is left of a sum in its last bits
+    depends on neither the machine's cores nor the reader.
+    """
+    groups = rows.group_by(KEYS, maintain_order=True).agg(
+        pl.col("tokens").sum(), pl.col("weight_sum")
     )
+    lists = groups["weight_sum"]
+    of = np.repeat(np.arange(len(lists)), lists.list.len().to_numpy())
+    weights = lists.explode(empty_as_null=False, keep_nulls=False)
+    known = weights.is_not_null().to_numpy()
+    total = np.bincount(of[known], weights.drop_nulls().to_numpy(), len(lists)).astype(float)
+    none = np.bincount(of[known], minlength=len(lists)) == 0
+    return groups.with_columns(pl.Series("weight_sum", pa.array(total, mask=none)))
 
 
 def _batches(rows: pl.DataFrame) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -1,0 +1,94 @@
+"""Compiled reading of router calls gives what the decoder gives, or leaves the line to it."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from retime.ingest.moe import megatron_rows, tally
+
+
+def line(ids, **more):
+    head = {"step": 1, "stage": "pre_dispatch", "block": "decoder", "layer": 3, "rank": 2,
+            "num_tokens": len(ids), "topk": 2}  # fmt: skip
+    return json.dumps({**head, "top_indices": ids, **more}).encode()
+
+
+def either(text):
+    try:
+        r, ids = megatron_rows._call(text)
+        return r.step, r.layer, r.block, r.num_tokens, ids.tolist()
+    except Exception as e:
+        return type(e)
+
+
+def quick(text):
+    found = megatron_rows._quick_call(text)
+    return None if found is None else (*(getattr(found[0], k) for k in
+            ("step", "layer", "block", "num_tokens")), found[1].tolist())  # fmt: skip
+
+
+def test_choices_are_taken_out_of_the_line():
+    ids = [[1, 5], [-1, 63], [0, 2]]
+    for text in (line(ids), line(ids, more="x"), line(ids).replace(b", ", b",")):
+        assert quick(text) == (1, 3, "decoder", 3, ids) == either(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        line([[1], [2, 3]]), line([[1.5]]), line([[]]), line([]), line([[10**18]]), line([[None]]),
+        line([[1]])[:-3], line([[1]]).replace(b"[[1]]", b"[[01]]"),
+        line([[1]]).replace(b"[[1]]", b"[[1],]"), line([[1]]).replace(b"[[1]]", b"[[1] [2]]"),
+        line([[1]]).replace(b"[[1]]", b"[[1,]]"), line([[1]]).replace(b"[[1]]", b"[[-0]]"),
+        line([[1]]).replace(b"[[1]]", b"[1]"), line([[1]]).replace(b"[[1]]", b"7"),
+        b'{"x": {"top_indices": [[1]]}}', b'{"a\\"top_indices": [[1]]}', b"{}", b"",
+        line([[1]], inner={"top_indices": [[2]]}), line([[1]]).replace(b'"step": 1, ', b""),
+        line([[1]]).replace(b'"top_indices"', b'"top\\u005findices"'),
+        # The key in another spelling, and the plain one elsewhere.
+        line([[1]]).replace(b'"top_indices"', b'"top\\u005findices"')[:-1]
+        + b', "x": {"top_indices": [[2]]}}',
+    ],
+)  # fmt: skip
+def test_what_is_not_ordinary_is_left(text):
+    assert quick(text) is None
+
+
+def test_every_cut_and_changed_byte_goes_the_same_way():
+    rng = random.Random(5)
+    text = line([[1, 5], [12, 63]], note="a")
+    texts = [text[:k] for k in range(len(text))]
+    for _ in range(3000):
+        at = rng.randrange(len(text))
+        new = bytes([rng.choice(b'0 19-+.,:"[]{}\\nNe\r\t\x00\xff')])
+        texts.append(text[:at] + new + text[at + rng.choice([0, 1]) :])
+    taken = 0
+    for t in texts:
+        found = quick(t)
+        taken += found is not None
+        assert found is None or found == either(t), t
+    assert taken > 100
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_counts_are_those_of_numpy(monkeypatch, weighed):
+    rng = np.random.default_rng(1)
+    for case in range(30):
+        n, k = int(rng.integers(0, 60)), int(rng.integers(1, 5))
+        ids = rng.choice([-1, -1, 0, 1, 7, 65535, 65536, -2], (n, k)).astype(np.int64)
+        if case % 3 == 0:
+            ids[:, 0] = -1
+        weights = rng.random((n, k)).astype(np.float32) if weighed else None
+        if weights is not None and n:
+            weights[0, 0] = np.nan
+        monkeypatch.setattr(tally, "COUNT_AT_ONCE", 64)
+        slow = _slowly(ids, weights, monkeypatch)
+        fast = tally._count_fast(ids, weights)
+        for a, b in zip(slow, fast, strict=True):
+            assert (a is None and b is None) or np.array_equal(a, b)
+
+
+def _slowly(ids, weights, monkeypatch):
+    with monkeypatch.context() as m:
+        m.setattr(tally, "_is_worth_it", lambda ids: False)
+        return tally.count(ids, weights)

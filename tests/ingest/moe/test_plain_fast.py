@@ -1,0 +1,254 @@
+"""Compiled sums of the plain form give what the forgiving way gives, or leave the block to it."""
+
+import json
+import random
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from retime.ingest.moe import plain, plain_ahead, plain_fast, plain_read, plain_sums, text_numbers
+
+from .conftest import Read, source_of
+
+KINDS = ("csv", "jsonl", "parquet")
+
+
+@pytest.fixture
+def both(monkeypatch):
+    """`both(path)`: (compiled, forgiving) readings of a file, and how many blocks were compiled."""
+
+    def read(path, rank=None, threads=1):
+        taken = []
+
+        def kept(made):
+            def one(*args):
+                found = made(*args)
+                taken.append(found is not None)
+                return found
+
+            return one
+
+        with monkeypatch.context() as m:
+            m.setattr(plain_read, "PARQUET_ROWS", 0)
+            for name in ("csv_sums", "json_sums", "batch_sums"):
+                m.setattr(plain_fast, name, kept(getattr(plain_fast, name)))
+            quick = Read(plain.parse(source_of(path), rank=rank, threads=threads))
+        with monkeypatch.context() as m:
+            for name in ("csv_sums", "json_sums", "batch_sums"):
+                m.setattr(plain_fast, name, lambda *a: None)
+            slow = Read(plain.parse(source_of(path), rank=rank))
+        return quick, slow, taken
+
+    return read
+
+
+def same(quick, slow):
+    assert set(quick.frames) == set(slow.frames)
+    for table, frame in slow.frames.items():
+        # Categories are compared as texts: their numbers do not matter.
+        a, b = (f.with_columns(pl.col(pl.Categorical).cast(pl.String)) for f in
+                (quick.frames[table], frame))  # fmt: skip
+        assert a.equals(b, null_equal=True), table
+        for name in a.columns:
+            if a[name].dtype == pl.Float64:  # to the bit
+                assert a[name].to_numpy().tobytes() == b[name].to_numpy().tobytes()
+
+
+def rows_of(rng, n, odd=0.0):
+    """Rows as a job may write them; some with what is odd."""
+    out = []
+    place = {}
+    lists = rng.random() < 0.7
+    for i in range(n):
+        if not place or rng.random() < 0.3:
+            place = {
+                "step": rng.choice([None, 3, 4, -7, 10**17]),
+                "microbatch": rng.choice([None, 0, 1]),
+                "layer": rng.randrange(3),
+                "rank": rng.choice([None, 0, 1]),
+                "block": rng.choice([None, "decoder", "mtp.0"]),
+                "source": rng.choice([None, "x", "a b"]),
+                "token_class": rng.choice([None, None, "real", "dropped", "padding"]),
+                "id_space": rng.choice([None, None, "logical", "physical"]),
+                "expert_rank": rng.choice([None, None, 5]),
+            }
+        row = dict(place, token=i)
+        if rng.random() < 0.3:
+            row["count"] = rng.choice([1, 7, 0, 1 << 40])
+        if lists:
+            k = rng.choice([0, 1, 2, 2, 3])
+            row["experts"] = [rng.choice([-1, 0, 1, 5, 60000]) for _ in range(k)]
+            if rng.random() < 0.8:
+                row["weights"] = [
+                    rng.choice([rng.random(), 0.5, 1e-9, 3.0, float(np.float32(rng.random()))])
+                    for _ in range(k)
+                ]
+            if rng.random() < 0.2:
+                row["physical_expert"] = rng.choice([4, 9])
+        else:
+            row["expert"] = rng.choice([None, -1, 0, 7])
+            row["physical_expert"] = rng.choice([None, -1, 2])
+            row["weight_sum"] = rng.choice([None, 0.25, 1e10, rng.random()])
+        if rng.random() < odd:
+            name, value = rng.choice([
+                ("experts", [1 << 20]), ("experts", [-2]), ("weights", [0.5]), ("rank", -3),
+                ("token_class", "fake"), ("id_space", "x"), ("count", -1), ("layer", 1 << 40),
+                ("expert", 1 << 17), ("physical_expert", 99999), ("microbatch", -9),
+                ("block", 'a"b'), ("source", "é"), ("experts", None), ("expert_rank", 1 << 40),
+            ])  # fmt: skip
+            row[name] = value
+        out.append(row)
+    return out
+
+
+def write(path, rows, kind, rng):
+    names = [n for n in plain.COLUMNS if any(n in r for r in rows)]
+    if kind == "jsonl":
+        lines = []
+        for r in rows:
+            items = list(r.items())
+            if rng.random() < 0.1:
+                rng.shuffle(items)
+            lines.append(json.dumps(dict(items), ensure_ascii=rng.random() < 0.5))
+        path.write_text("\n".join(lines) + rng.choice(["\n", ""]))
+    elif kind == "csv":
+
+        def text(v):
+            if v is None:
+                return rng.choice(["", "", "NA", "null"])
+            if isinstance(v, list):
+                return rng.choice([" ", ";", "|"]).join(map(repr, v)) if v else "[]"
+            return '"' + v.replace('"', '""') + '"' if isinstance(v, str) and '"' in v else str(v)
+
+        end = rng.choice(["\n", "\r\n"])
+        lines = [",".join(text(r.get(n)) for n in names) for r in rows]
+        path.write_text(end.join([",".join(names), *lines]) + rng.choice([end, ""]), newline="")
+    else:
+        columns = {n: pl.Series([r.get(n) for r in rows]).to_arrow() for n in names}
+        pq.write_table(pa.table(columns), path, row_group_size=50)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("odd", [0.0, 0.02])
+def test_random_logs_go_the_same_way(tmp_path, both, monkeypatch, kind, odd):
+    monkeypatch.setattr(plain_read, "BLOCK_BYTES", 1500)
+    monkeypatch.setattr(plain_read, "BLOCK", 700)
+    taken = []
+    for seed in range(12):
+        rng = random.Random(f"{kind} {odd} {seed}")
+        path = tmp_path / f"x{seed}.{kind}"
+        write(path, rows_of(rng, rng.randrange(1, 120), odd), kind, rng)
+        rank = rng.choice([None, 6])
+        quick, slow, some = both(path, rank, threads=rng.choice([1, 2]))
+        same(quick, slow)
+        taken += some
+    # Neither way did all of it.
+    assert sum(taken) > len(taken) * (0.7 if not odd else 0.2)
+    assert odd == 0.0 or not all(taken)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_every_cut_and_every_changed_byte(tmp_path, both, kind):
+    rng = random.Random(4)
+    rows = [
+        {"step": 1, "layer": 2, "rank": 0, "token": i, "experts": [i, 5], "weights": [0.75, 1e-3],
+         "block": "a", "note": "x"}
+        for i in range(3)
+    ]  # fmt: skip
+    whole = tmp_path / "whole"
+    write(whole, rows, kind, random.Random(1))
+    text = whole.read_bytes()
+    path = tmp_path / "x"
+    taken = []
+    start = text.index(b"\n") + 1 if kind == "csv" else 0
+    texts = [text[:k] for k in range(start + 8, len(text), 2)]
+    for _ in range(120):
+        at = rng.randrange(start, len(text))
+        new = bytes([rng.choice(b'0 19-+.,;:"[]{}\\nNeE\n\r\tx\x00\xff')])
+        texts.append(text[:at] + new + text[at + rng.choice([0, 1, 1]) :])
+    for changed in texts:
+        path.write_bytes(changed)
+        found = []
+        for _ in range(2):
+            try:
+                found = both(path)
+            except plain_read.UnusableInput:
+                break
+        if found:
+            same(*found[:2])
+            taken += found[2]
+    assert any(taken)
+    assert not all(taken)
+
+
+def test_a_column_of_nulls_only(tmp_path, both):
+    path = tmp_path / "x.parquet"
+    rows = {"layer": [1, 1], "step": [0, 0], "rank": [None, None], "token": [0, 1],
+            "experts": [[1, 2], [2, 3]], "weights": [None, None]}  # fmt: skip
+    pq.write_table(pa.table(rows), path)
+    quick, slow, taken = both(path)
+    same(quick, slow)
+    assert taken == [True]
+
+
+@given(st.floats(1e-60, 1e50), st.integers(0, 10**19 - 1), st.integers(-80, 60), st.integers(0, 18))
+@settings(max_examples=400, deadline=None)
+def test_a_number_is_the_nearest_double_or_left(value, digits, power, places):
+    for text in (repr(value), f"{digits}e{power}", f"{value:.{places}f}", repr(-value)):
+        buf = np.frombuffer(f"{text}\n".encode(), np.uint8)
+        for strict in (True, False):
+            got, end, good = text_numbers.decimal(buf, 0, strict)
+            assert not good or (got == float(text) and end == len(text)), text
+
+
+def test_ordinary_numbers_are_not_left():
+    rng = random.Random(2)
+    for _ in range(500):
+        weight = float(np.float32(rng.random()))
+        for text in (repr(weight), f"{weight:.6f}", repr(rng.random()), f"{weight:.3e}"):
+            buf = np.frombuffer(f"{text}\n".encode(), np.uint8)
+            assert text_numbers.decimal(buf, 0, True) == (float(text), len(text), True)
+    for text in ("1.", ".5", "01", "00.5", "-", "1e", "1e+", "--1", "+1", "1e1000", "1" * 20):
+        buf = np.frombuffer(f"{text}\n".encode(), np.uint8)
+        assert not text_numbers.decimal(buf, 0, True)[2], text
+
+
+def test_halves_between_two_doubles_are_left_or_right():
+    for k in range(2**53 + 1, 2**53 + 400, 2):
+        for text in (f"{k}", f"{k}0e-1", f"{k * 5}e-1"):
+            buf = np.frombuffer(f"{text}\n".encode(), np.uint8)
+            got, _, good = text_numbers.decimal(buf, 0, True)
+            assert not good or got == float(text), text
+
+
+def test_blocks_come_in_order_and_an_error_comes_out():
+    blocks = [(i, bytes([i])) for i in range(20)]
+    got = list(plain_ahead.ahead(iter(blocks), lambda b: b[0] * 2, 3))
+    assert [(a, b) for a, b, _ in got] == blocks
+    assert [s for _, _, s in got] == [2 * i for i in range(20)]
+
+    def fails(block):
+        raise ValueError(block)
+
+    with pytest.raises(ValueError, match="x00"):
+        list(plain_ahead.ahead(iter(blocks), fails, 2))
+
+
+def test_sums_of_weights_do_not_depend_on_cores():
+    rng = np.random.default_rng(3)
+    n = 20_000
+    rows = pl.DataFrame({
+        **{k: np.zeros(n, np.int64) for k in plain_sums.KEYS},
+        "expert": rng.integers(0, 5, n), "tokens": np.ones(n, np.int64),
+        "weight_sum": rng.random(n) * 10.0 ** rng.integers(-9, 3, n),
+    })  # fmt: skip
+    got = plain_sums.summed(rows)
+    for expert, total in got.select("expert", "weight_sum").rows():
+        want = 0.0
+        for w in rows.filter(pl.col("expert") == expert)["weight_sum"]:
+            want += w
+        assert total == want
