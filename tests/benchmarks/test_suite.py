@@ -29,6 +29,7 @@ from benchmarks.suite import (
     table,
 )
 from benchmarks.suite.case import LIMIT, OURS, PEER, Bound, Case, Ratio, Way
+from benchmarks.suite.stages import formats
 
 SAYS = """
 import json, pathlib, sys
@@ -292,11 +293,13 @@ class Stubs(inputs.Inputs):
     no_simdjson = ""  # type: ignore[assignment]
 
     def _make(self, what, *words):
-        folder = words[0] / "node0" if what == "generated" else words[0]
-        if what in ("generated", "warehouse", "ingested"):
-            folder.mkdir(parents=True)
-        (words[1] if what == "gzipped" else folder / "a.json.gz" if folder.is_dir() else folder
-         ).write_bytes(b"x" * 10)  # fmt: skip
+        goal = words[1] if what in ("gzipped", "repeated", "nsys") else words[0]
+        if what == "generated":
+            goal = goal / "node0" / "a.json.gz"
+        elif what in ("warehouse", "ingested", "routing"):
+            goal = goal / "a.csv"
+        goal.parent.mkdir(parents=True, exist_ok=True)
+        goal.write_bytes(b"x" * 10)
 
 
 @pytest.mark.parametrize("size", ["tiny", "quick", "large"])
@@ -305,7 +308,8 @@ def test_every_case_is_of_ways_that_there_are(tmp_path, monkeypatch, size):
     traces = tmp_path / "kineto"
     traces.mkdir()
     (traces / "a.json").write_bytes(b"x" * 200_000)
-    (traces / "trace-AR.parquet").write_bytes(b"x")
+    for name in ("trace-AR.parquet", formats.LOG, formats.EXPORT):
+        (traces / name).write_bytes(b"x")
     made = Stubs(tmp_path / "made", **{size: True}, traces=tmp_path, artifact=tmp_path)
     (tmp_path / "made").mkdir()
     monkeypatch.setattr(inputs, "can_import", lambda module: True)

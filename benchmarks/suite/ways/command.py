@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import sys
 from typing import Any
 
 from benchmarks.suite.clock import timed
@@ -12,17 +11,14 @@ from benchmarks.suite.clock import timed
 
 def retime(*words: str) -> dict[str, Any]:
     """`retime WORDS`, what it prints put aside. Raises SystemExit where it fails."""
-    sys.argv = ["retime", *words]
 
-    def call() -> None:
-        from retime.cli import main
+    def call() -> int:
+        from retime.cli import run
 
-        try:
-            main()
-        except SystemExit as e:
-            if e.code:
-                raise
+        return run(list(words))
 
     with contextlib.redirect_stdout(io.StringIO()):
-        timed(call)
+        code = timed(call)
+    if code:
+        raise SystemExit(code)
     return {}
