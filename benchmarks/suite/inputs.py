@@ -55,6 +55,18 @@ class Inputs:
             self._make("warehouse", folder, hosts, events)
         return folder
 
+    def cluster(self, ranks: int) -> Path:
+        """A warehouse with a job `cluster` of ranks with 100,000 events each, up to 64 of them by
+        `warehouse`; more are the made-up job of 64 ranks so many times side by side (`grown`).
+        """
+        if ranks <= 64:
+            return self.warehouse(ranks // 8, 100_000)
+        folder = self.folder / f"grown-{ranks}"
+        if not folder.exists():
+            small = self.ingested(self.generated(64, 30), "generated-64-30")
+            self._make("grown", folder, small, ranks // 64)
+        return folder
+
     def ingested(self, source: Path, name: str) -> Path:
         """A warehouse with a job `cluster` of a folder's files."""
         folder = self.folder / f"warehouse-{name}"

@@ -53,6 +53,17 @@ def ingested(folder: str, source: str) -> None:
         retime.open(str(part)).ingest([source], job="cluster")
 
 
+def grown(folder: str, small: str, times: str) -> None:
+    """A job so many times side by side, with its derived tables."""
+    from retime.ingest.warehouse import Warehouse
+
+    from benchmarks.grown import grow
+
+    with _whole(folder) as part:
+        grow(Path(small), part, "cluster", int(times))
+        Warehouse(part).snapshot("cluster")
+
+
 def routing(folder: str, form: str, tokens: str) -> None:
     """One file of a form of `benchmarks.tables_made`."""
     from benchmarks.tables_made import FORMS
@@ -111,7 +122,7 @@ def _whole(goal: str) -> Iterator[Path]:
     part.rename(goal)
 
 
-MAKERS = (tiled, gzipped, generated, warehouse, ingested, routing, inspector, repeated, nsys,
+MAKERS = (tiled, gzipped, generated, warehouse, ingested, grown, routing, inspector, repeated, nsys,
           in_notebooks)  # fmt: skip
 
 if __name__ == "__main__":

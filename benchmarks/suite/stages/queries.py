@@ -23,8 +23,6 @@ from benchmarks.suite.inputs import Inputs, without
 HTA = "HolisticTraceAnalysis"
 OURS_ASKED = "retime, overlap_by_rank"
 SCANNED = "reading the columns that it needs"
-EVENTS = 100_000
-"""Of a rank."""
 
 
 @stage("queries")
@@ -50,7 +48,7 @@ def large(inputs: Inputs) -> Iterator[Case]:
     if inputs.large:
         sizes.append(1024)
     for ranks in sizes:
-        warehouse = inputs.warehouse(ranks // 8, EVENTS)
+        warehouse = inputs.cluster(ranks)
         yield _overlap(f"queries, overlap of {ranks:,} ranks, held", ranks, warehouse)
         yield _views(f"{ranks:,} ranks", ranks, warehouse, inputs)
 

@@ -42,11 +42,11 @@ def graphs(inputs: Inputs) -> Iterator[Case]:
         yield _graph(f"{8 * hosts} ranks by {events:,}", 8 * hosts * events, "events",
                      f"{demo}|{house}", house, "replay, graph building")  # fmt: skip
     if not inputs.quick:
-        house = inputs.warehouse(8, 100_000)
+        house = inputs.cluster(64)
         yield _graph("64 ranks by 100,000", 6_400_000, "events", f"{demo}|{house}", house)
     if inputs.large:
-        house = inputs.warehouse(128, 100_000)
-        yield _graph("1,024 ranks by 100,000", 102_400_000, "events", f"{demo}|{house}", house)
+        house = inputs.cluster(1024)
+        yield _graph("1,024 ranks by 100,000", 103_000_000, "events", f"{demo}|{house}", house)
 
 
 def _graph(

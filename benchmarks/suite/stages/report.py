@@ -29,9 +29,9 @@ def real(inputs: Inputs) -> Iterator[Case]:
 def large(inputs: Inputs) -> Iterator[Case]:
     """64 ranks of 100,000 events."""
     if not inputs.quick:
-        yield _page(inputs.warehouse(8, 100_000), "64 ranks", 64, "ranks", rounds=1)
+        yield _page(inputs.cluster(64), "64 ranks", 64, "ranks", rounds=1)
     if inputs.large:
-        yield _page(inputs.warehouse(128, 100_000), "1,024 ranks", 1024, "ranks", rounds=1)
+        yield _page(inputs.cluster(1024), "1,024 ranks", 1024, "ranks", rounds=1)
 
 
 @stage("report")
