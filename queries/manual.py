@@ -8,6 +8,7 @@ begin with `_` are private and appear in no manual.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import NamedTuple
 
@@ -71,6 +72,12 @@ def objects() -> list[Entry]:
 
     The types of a view's columns are those that DuckDB gives them over empty tables.
     """
+    return list(_objects())
+
+
+@functools.cache
+def _objects() -> tuple[Entry, ...]:
+    """A second's work, of which nothing changes while a process runs."""
     found = [e for text in library() for e in parse(text)]
     con = connect({})
     typed = []
@@ -80,7 +87,7 @@ def objects() -> list[Entry]:
             fields = tuple(f._replace(type=types.get(f.name, "")) for f in entry.fields)
             entry = entry._replace(fields=fields)
         typed.append(entry)
-    return sorted(typed, key=lambda e: (e.kind != "view", e.name))
+    return tuple(sorted(typed, key=lambda e: (e.kind != "view", e.name)))
 
 
 def parse(text: str) -> list[Entry]:
