@@ -1,8 +1,8 @@
 """The project's claims about speed, measured: retime, its peers and the machine's limits.
 
-    python -m benchmarks [--quick] [--large] [--only ingest,replay] [--case WORDS] [--runs 3]
-        [--cpu] [--traces DIR] [--straggler-artifact DIR] [--folder DIR] [--json FILE]
-        [--docs FILE] [--history]
+    python -m benchmarks [--quick] [--large] [--only ingest,replay] [--case WORDS] [--skip WORDS]
+        [--runs 3] [--cpu] [--traces DIR] [--straggler-artifact DIR] [--folder DIR]
+        [--json FILE] [--docs FILE] [--history]
     python -m benchmarks docs FILE... [--docs docs/performance.md]
     python -m benchmarks list
 
@@ -50,14 +50,14 @@ def main(words: list[str] | None = None) -> int:
         inputs = Inputs(
             asked.folder or Path(scratch), quick=asked.quick, large=asked.large, tiny=asked.tiny,
             traces=asked.traces, artifact=asked.straggler_artifact,
-            artifact_python=asked.artifact_python,
+            artifact_python=asked.artifact_python, words=asked.case,
         )  # fmt: skip
         if asked.what == "list":
             for stage in only:
-                for case in cases_of(stage, inputs, asked.case):
+                for case in cases_of(stage, inputs):
                     print(f"{stage:8} {case.name}: {', '.join(w.name for w in case.ways)}")
             return 0
-        found = run(only, inputs, asked.runs, Path(scratch), asked.case, asked.json, asked.cpu)
+        found = run(only, inputs, asked.runs, Path(scratch), asked.json, asked.cpu, asked.skip)
     print(table.text(found))
     if asked.history:
         history.append(found)
@@ -100,6 +100,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("files", nargs="*", type=Path, help="of docs: what --json kept")
     parser.add_argument("--only", help=f"stages, with commas: {','.join(STAGES_IN_ORDER)}")
     parser.add_argument("--case", default="", help="only cases whose names have these words")
+    parser.add_argument("--skip", default="", help="leave out ways whose names have these words")
     parser.add_argument("--runs", type=int, default=3, help="rounds of each case")
     parser.add_argument(
         "--cpu", action="store_true",

@@ -14,18 +14,23 @@ from .case import RUN_WAY
 
 class Inputs:
     """Where inputs lie and how much is asked for: `quick` leaves the largest sizes out, `large`
-    adds the job of 1,024 ranks, `tiny` is for tests. Raises RuntimeError where one cannot be made.
+    adds the job of 1,024 ranks, `tiny` is for tests; `words` are in the names of the cases that
+    are wanted. Raises RuntimeError where one cannot be made.
     """
 
     def __init__(
         self, folder: Path, *, quick: bool = False, large: bool = False, tiny: bool = False,
         traces: Path | None = None, artifact: Path | None = None,
-        artifact_python: Path | None = None,
+        artifact_python: Path | None = None, words: str = "",
     ):  # fmt: skip
         self.folder = folder
         self.quick, self.large, self.tiny = quick or tiny, large, tiny
-        self.traces, self.artifact = traces, artifact
+        self.traces, self.artifact, self.words = traces, artifact, words
         self.artifact_python = artifact_python or Path(sys.executable)
+
+    def wants(self, name: str) -> bool:
+        """Whether the case of this name is asked for: nothing is made for others."""
+        return self.words in name
 
     def tiled(self, mb: float) -> Path:
         """A Kineto trace of about so many megabytes: the bundled job's first rank, repeated."""

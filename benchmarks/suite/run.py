@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,8 @@ FORMAT = 1
 """Of the kept result."""
 
 
-def cases_of(
-    stage: str, inputs: Inputs, words: str = "", broken: list[str] | None = None
-) -> Iterator[Case]:
-    """The cases of a stage, inputs made as they come; with `words` those that have them.
+def cases_of(stage: str, inputs: Inputs, broken: list[str] | None = None) -> Iterator[Case]:
+    """The cases of a stage, inputs made as they come: those that `inputs` wants.
 
     Where an input cannot be made, the cases that follow it are left out and `broken` says so;
     without that list RuntimeError is raised.
@@ -44,7 +43,7 @@ def cases_of(
     for cases in STAGES[stage]:
         try:
             for case in cases(inputs):
-                if words in case.name:
+                if inputs.wants(case.name):
                     yield case
         except RuntimeError as e:
             if broken is None:
@@ -58,9 +57,9 @@ def run(
     inputs: Inputs,
     runs: int,
     scratch: Path,
-    words: str = "",
     keep: Path | None = None,
     by_cpu: bool = False,
+    skip: str = "",
 ) -> dict[str, Any]:
     """Measures; what it gives is what `--json` keeps, written after each case.
 
@@ -77,13 +76,23 @@ def run(
     }  # fmt: skip
     began = time.perf_counter()
     for stage in stages:
-        for case in cases_of(stage, inputs, words, found["broken"]):
-            found["cases"].append(_one(case, runs, scratch, by_cpu))
+        for case in cases_of(stage, inputs, found["broken"]):
+            found["cases"].append(_one(_without(case, skip), runs, scratch, by_cpu))
             found["growth"] = growth.lines(found["cases"])
             found["took_s"] = time.perf_counter() - began
             if keep is not None:
                 keep.write_text(json.dumps(found, indent=1) + "\n")
     return found
+
+
+def _without(case: Case, skip: str) -> Case:
+    """The case with the ways missing whose names have these words."""
+    if not skip:
+        return case
+    ways = (
+        w._replace(missing=f"left out (--skip {skip})") if skip in w.name else w for w in case.ways
+    )
+    return replace(case, ways=tuple(ways))
 
 
 def _one(case: Case, runs: int, scratch: Path, by_cpu: bool) -> dict[str, Any]:

@@ -138,6 +138,13 @@ def test_peak_memory_is_that_of_the_process_itself(tmp_path):
     assert 600 << 20 < peak(600) < 3000 << 20
 
 
+def test_a_way_can_be_left_out(known):
+    ways = run._without(known, "ee").ways
+    assert [w.name for w in ways if w.missing] == ["peer", "absent"]
+    assert "--skip ee" in ways[1].missing
+    assert run._without(known, "") is known
+
+
 def test_by_cpu_a_wait_costs_nothing(tmp_path):
     code = """
 import json, time

@@ -26,6 +26,8 @@ def routing(inputs: Inputs) -> Iterator[Case]:
     """The experts of each token, in the forms that routers write."""
     tokens = 20_000 if inputs.tiny else 500_000 if inputs.quick else 4_000_000
     for form in ROUTING[:1] if inputs.tiny else ROUTING:
+        if not inputs.wants(name := f"ingest, {form}"):
+            continue
         path, small = inputs.routing(form, tokens), inputs.routing(form, 4096)
         read = "reading the file"
         ways = [_warm(path, small),
@@ -34,7 +36,7 @@ def routing(inputs: Inputs) -> Iterator[Case]:
             ways.append(Way("plain DuckDB", PEER, way("ingest.routing_duckdb", path, OUT), 1,
                             "inside_s"))  # fmt: skip
         yield Case(
-            f"ingest, {form}", "ingest", tokens, "tokens", tuple(ways),
+            name, "ingest", tokens, "tokens", tuple(ways),
             tuple(Ratio(ONE, w.name) for w in ways[1:]),
             (Bound(ONE, "rate", TOKENS_PER_S, "5 million tokens a second"),),
         )  # fmt: skip
@@ -44,15 +46,15 @@ def routing(inputs: Inputs) -> Iterator[Case]:
 def inspector(inputs: Inputs) -> Iterator[Case]:
     """NCCL Inspector's records of a made-up rank, as it writes them: JSON lines."""
     steps = 4 if inputs.tiny else 32 if inputs.quick else 512
-    path, small = inputs.inspector(steps), inputs.inspector(2)
-    yield _text("ingest, Inspector records", path, small)
+    if inputs.wants(name := "ingest, Inspector records"):
+        yield _text(name, inputs.inspector(steps), inputs.inspector(2))
 
 
 @stage("ingest")
 def debug_log(inputs: Inputs) -> Iterator[Case]:
     """A real job's output with NCCL's log in it, again and again."""
     found = _real(inputs, LOG)
-    if found is not None:
+    if found is not None and inputs.wants("ingest, NCCL debug log"):
         copies = 2 if inputs.tiny else 10 if inputs.quick else 100
         yield _text("ingest, NCCL debug log", inputs.repeated(found, copies), found)
 
@@ -72,7 +74,7 @@ def _text(name: str, path: Path, small: Path) -> Case:
 def nsight(inputs: Inputs) -> Iterator[Case]:
     """A real export of Nsight Systems whose run lasts longer."""
     found = _real(inputs, EXPORT)
-    if found is None:
+    if found is None or not inputs.wants("ingest, Nsight export"):
         return
     path = inputs.nsys(found, 2 if inputs.tiny else 20 if inputs.quick else 100)
     copied = "its tables copied by sqlite3 into DuckDB"

@@ -23,6 +23,8 @@ def tiled(inputs: Inputs) -> Iterator[Case]:
     """The bundled job's first rank, again and again."""
     sizes = (0.5, 1, 2) if inputs.tiny else (10, 80) if inputs.quick else (10, 80, 400)
     for mb in sizes:
+        if not inputs.wants(name := f"ingest, Kineto, {mb:g} MB"):
+            continue
         path, small = inputs.tiled(mb), inputs.tiled(sizes[0])
         packed = inputs.gzipped(path)
         n = path.stat().st_size / 1e6
@@ -39,7 +41,7 @@ def tiled(inputs: Inputs) -> Iterator[Case]:
                 Way("plain Polars", PEER, way("ingest.polars", path, OUT), 2, rounds=1),
             ]  # fmt: skip
         yield Case(
-            f"ingest, Kineto, {mb:g} MB", "ingest", n, "MB",
+            name, "ingest", n, "MB",
             (*_ours(path, packed, small), *peers, *_limits(inputs, path, packed, small)),
             (*_ratios(mb), *_by_limits(mb)),
             tuple(Bound(w, "peak_bytes", MAX_BYTES, "under 500 MB whatever the size")
@@ -105,10 +107,12 @@ def _growing(inputs: Inputs) -> Iterator[Case]:
     """A quarter and a sixteenth of the largest size, ours alone."""
     sizes = (0.5, 2) if inputs.tiny else (5, 20, 80) if inputs.quick else (25, 100)
     for mb in sizes:
+        if not inputs.wants(name := f"ingest, Kineto, {mb:g} MB, for growth"):
+            continue
         path, small = inputs.tiled(mb), inputs.tiled(0.5 if inputs.tiny else 10)
         ways = {w.name: w for w in _ours(path, path, small)}
         yield Case(
-            f"ingest, Kineto, {mb:g} MB, for growth", "ingest", path.stat().st_size / 1e6, "MB",
+            name, "ingest", path.stat().st_size / 1e6, "MB",
             tuple(ways[n] for n in (ONE, CLI_TWO)), growth="ingest, Kineto", grows=(ONE, CLI_TWO),
         )  # fmt: skip
 
@@ -117,13 +121,15 @@ def _growing(inputs: Inputs) -> Iterator[Case]:
 def generated(inputs: Inputs) -> Iterator[Case]:
     """A host of a made-up job: eight gzipped traces, written by what knows their truth."""
     for steps in (1,) if inputs.tiny else (2,) if inputs.quick else (1, 4, 16):
+        if not inputs.wants(name := f"ingest, made-up host, {steps} steps"):
+            continue
         folder = inputs.generated(16, steps)
         host = min(p for p in folder.iterdir() if p.is_dir())
         files = sorted(host.glob("*.json.gz"))
         ours = cli("ingest", *files, "--job", "made", "--warehouse", OUT, "--workers", 2)
         packed = sum(f.stat().st_size for f in files) / 1e6
         yield Case(
-            f"ingest, made-up host, {steps} steps", "ingest", packed, "MB of gzip",
+            name, "ingest", packed, "MB of gzip",
             (Way(CLI_TWO, OURS, ours, 2),
              Way(HTA, PEER, way("ingest.hta", *files), 1, missing=without("hta", HTA), rounds=1)),
             (Ratio(CLI_TWO, HTA, clock="wall_s"),),

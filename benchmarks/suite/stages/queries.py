@@ -48,6 +48,9 @@ def large(inputs: Inputs) -> Iterator[Case]:
     if inputs.large:
         sizes.append(1024)
     for ranks in sizes:
+        if not (inputs.wants(f"queries, overlap of {ranks:,} ranks, held")
+                or inputs.wants(f"queries, views of {ranks:,} ranks")):  # fmt: skip
+            continue
         warehouse = inputs.cluster(ranks)
         yield _overlap(f"queries, overlap of {ranks:,} ranks, held", ranks, warehouse)
         yield _views(f"{ranks:,} ranks", ranks, warehouse, inputs)
@@ -93,9 +96,12 @@ def growing(inputs: Inputs) -> Iterator[Case]:
     """A quarter and a sixteenth of a job, all views by one connection."""
     name, events = "every public view, one connection", 2_000 if inputs.quick else 25_000
     for hosts in (2, 4) if inputs.tiny else (2, 8, 32) if not inputs.quick else (2, 8):
+        what = f"queries, views of {8 * hosts} ranks by {events:,}, for growth"
+        if not inputs.wants(what):
+            continue
         warehouse = inputs.warehouse(hosts, events)
         yield Case(
-            f"queries, views of {8 * hosts} ranks by {events:,}, for growth", "queries",
+            what, "queries",
             8 * hosts * events, "events",
             (Way(name, OURS, way("queries.together", warehouse), 2, "inside_s", rounds=1),),
             growth="queries, every view", grows=(name,),

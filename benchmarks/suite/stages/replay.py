@@ -38,13 +38,16 @@ def graphs(inputs: Inputs) -> Iterator[Case]:
     yield _graph("8 real ranks", 8, "ranks", f"{demo}|{demo}", demo)
     events = 2_000 if inputs.quick else 25_000
     for hosts in (2, 4) if inputs.tiny else (2, 8) if inputs.quick else (2, 8, 32):
+        what = f"{8 * hosts} ranks by {events:,}"
+        if not inputs.wants(f"replay, graph of {what}"):
+            continue
         house = inputs.warehouse(hosts, events)
-        yield _graph(f"{8 * hosts} ranks by {events:,}", 8 * hosts * events, "events",
+        yield _graph(what, 8 * hosts * events, "events",
                      f"{demo}|{house}", house, "replay, graph building")  # fmt: skip
-    if not inputs.quick:
+    if not inputs.quick and inputs.wants("replay, graph of 64 ranks by 100,000"):
         house = inputs.cluster(64)
         yield _graph("64 ranks by 100,000", 6_400_000, "events", f"{demo}|{house}", house)
-    if inputs.large:
+    if inputs.large and inputs.wants("replay, graph of 1,024 ranks by 100,000"):
         house = inputs.cluster(1024)
         yield _graph("1,024 ranks by 100,000", 103_000_000, "events", f"{demo}|{house}", house)
 

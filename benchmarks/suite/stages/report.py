@@ -28,9 +28,9 @@ def real(inputs: Inputs) -> Iterator[Case]:
 @stage("report")
 def large(inputs: Inputs) -> Iterator[Case]:
     """64 ranks of 100,000 events."""
-    if not inputs.quick:
+    if not inputs.quick and inputs.wants("report, 64 ranks"):
         yield _page(inputs.cluster(64), "64 ranks", 64, "ranks", rounds=1)
-    if inputs.large:
+    if inputs.large and inputs.wants("report, 1,024 ranks"):
         yield _page(inputs.cluster(1024), "1,024 ranks", 1024, "ranks", rounds=1)
 
 
@@ -40,6 +40,8 @@ def growing(inputs: Inputs) -> Iterator[Case]:
     events = 2_000 if inputs.quick else 25_000
     for hosts in (2, 4) if inputs.tiny else (2, 8) if inputs.quick else (2, 8, 32):
         what = f"{8 * hosts} ranks by {events:,}, for growth"
+        if not inputs.wants(f"report, {what}"):
+            continue
         yield _page(inputs.warehouse(hosts, events), what, 8 * hosts * events, "events", "report",
                     rounds=1)  # fmt: skip
 
