@@ -61,6 +61,7 @@ def call(*args: str, terminal: bool = False) -> Called:
         patch.setattr(escaping, "one_for_one", seen)
         patch.setenv("TERM", "xterm-256color")
         patch.setenv("COLUMNS", "100")
+        patch.setenv("RETIME_THREADS", "1")  # of a few rows, more threads only take longer
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = cli.run(list(args))
     return Called(code, out.getvalue(), err.getvalue(), dirty)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from retime.analysis.screen import clean
+from retime.analysis.warehouse import Warehouse
 
 from . import corpus
 from .conftest import ACTS, Called, Made, call
@@ -30,6 +31,23 @@ SCREENS = {
 Cleaned = Callable[[Called], str]
 LONGEST_SCREEN = 4_000_000
 """Characters; the names alone are several times as long."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _opened_once() -> Iterator[None]:
+    """Each job is opened and computed once: the screens on a pipe and a terminal, and the JSON, are
+    three ways to write the same rows."""
+    opened: dict[tuple[str, str | None], Any] = {}
+    anew = Warehouse.job
+
+    def once(self: Warehouse, id: str | None = None) -> Any:
+        if (self.url, id) not in opened:
+            opened[self.url, id] = anew(self, id)
+        return opened[self.url, id]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Warehouse, "job", once)
+        yield
 
 
 def test_all_is_ingested(made: Made, cleaned: Cleaned) -> None:

@@ -135,7 +135,7 @@ def jobs(draw):
 
 
 @given(jobs())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=settings.default.max_examples, deadline=None)
 def test_arbitrary_rows_are_derived(job):
     check(*job)
 
@@ -160,7 +160,7 @@ def mangled(draw):
 
 
 @given(mangled())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2, deadline=None)
 def test_odd_values_between_sensible_ones_are_derived(job):
     check(*job)
 

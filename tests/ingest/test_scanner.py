@@ -186,7 +186,7 @@ SNIPPETS = [
     st.integers(1, 700),
     st.sampled_from([1, 3, 100]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples, deadline=None)
 def test_mutated_files_read_the_same_by_all(read, edits, block, batch):
     data = SMALL
     for at, cut, put in edits:
