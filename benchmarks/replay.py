@@ -2,11 +2,17 @@
 
     python benchmarks/replay.py [--tasks 10000000] [--ranks 1024] [--per-rank 5000] [--runs 5]
                                 [--ar TRACE] [--artifact FOLDER] [--artifact-python PYTHON]
-                                [--only loop,step,ar] [--json]
+                                [--warehouse FOLDER --job JOB]
+                                [--only loop,step,sweep,graph,ar] [--json]
 
 loop: one pass over a random graph of 10 million tasks and 17 million edges, on one core, without
-contention. step: a step of 1,024 ranks by 5,000 tasks (work on two streams, 64 collectives of
-eight ranks each a rank and 64 of the ranks that are alike in their hosts) under `align-arrivals`
+contention; beside it a bare pass, which reads the same arrays in the same order and adds them up.
+graph: a job of a warehouse (`--warehouse`, as benchmarks.scale makes one) from its files to its
+graph, and beside it the reading of the same columns of its events: by pyarrow, into its own arrays,
+and by DuckDB, into numpy's. sweep: 100 points of a policy's parameter on the step below, with its
+unchanged replay, on all cores. step: a step of 1,024 ranks by 5,000 tasks (work on two streams, 64
+collectives of eight ranks each a rank and 64 of the ranks that are alike in their hosts) under
+`align-arrivals`
 and under faster collectives, by `run.estimate`: all that `retime replay` does but reading the job
 and building its graph. ar: S, by type, by worker and by rank of the job AR of the OSDI'25
 straggler study (`--ar`, its trace-AR.parquet), from its graph on; `--artifact` is a clone of that
@@ -22,6 +28,7 @@ machine was.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import re
@@ -34,6 +41,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
@@ -80,12 +88,107 @@ def loop(tasks: int, runs: int) -> dict[str, Any]:
     gap, dur = rng.integers(0, 100, tasks), rng.integers(0, 1000, tasks)
     release, end = np.zeros(tasks, np.int64), np.empty(tasks, np.int64)
     took = best(lambda: engine.ends(gap, dur, ptr, pred, release, end), runs)
+    bare = best(lambda: _read(gap, dur, ptr, pred, release), runs)
     return {
         "what": "inner loop",
         "tasks": tasks,
         "edges": len(pred),
         **took,
+        "bare_s": bare["seconds"],
+        "times_bare": took["seconds"] / bare["seconds"],
+        "times_bare_by_cpu": took["cpu_s"] / bare["cpu_s"],
     }
+
+
+@numba.njit(nogil=True)
+def _read(gap, dur, ptr, pred, release):  # pragma: no cover - compiled
+    """The sum of everything that the inner loop reads but ends, in its order."""
+    total = 0
+    for i in range(len(dur)):
+        for e in range(ptr[i], ptr[i + 1]):
+            total += pred[e]
+        total += gap[i] + dur[i] + release[i]
+    return total
+
+
+def graph(warehouse: str, name: str, runs: int) -> list[dict[str, Any]]:
+    """A job's graph from its files, and what reading the columns of its events alone takes."""
+    import duckdb
+    import pyarrow.parquet as pq
+    from retime.ingest.warehouse import Warehouse
+    from retime.replay import load
+    from retime.replay.findings import computed
+    from retime.replay.traced.events import COLUMNS, Words, of_files
+
+    snapshot = Warehouse(warehouse).snapshot(name)
+    paths = [str(p) for p in snapshot.files["events"]]
+    held: list[Any] = []
+
+    def built() -> None:
+        held.clear()
+        gc.collect()
+        held.append(load.load(snapshot))
+
+    def by_pyarrow() -> None:
+        for path in paths:
+            pq.ParquetFile(path).read(columns=list(COLUMNS), use_threads=False)
+
+    def by_duckdb() -> None:
+        with duckdb.connect() as con:
+            sql = f"SELECT {', '.join(COLUMNS)} FROM read_parquet(?)"
+            con.execute(sql, [paths]).fetchnumpy()
+
+    def to_arrays() -> None:
+        def all_(kind, _, __):
+            return np.arange(len(kind))
+
+        words = Words()
+        for path in paths:
+            of_files([path], words, all_, {})
+
+    rows = []
+    took = {
+        what: best(of, runs)
+        for what, of in (
+            ("read by pyarrow", by_pyarrow),
+            ("read by DuckDB to numpy", by_duckdb),
+            ("read as the graph needs it", to_arrays),
+            ("graph, with reading", built),
+        )
+    }
+    whole = took["graph, with reading"]
+    for what, t in took.items():
+        row = {"what": f"{name}: {what}", **t}
+        if t is not whole:
+            # What is left of building once the columns are there.
+            less = whole["cpu_s"] - took["read as the graph needs it"]["cpu_s"]
+            row["building_by_reading"] = less / t["cpu_s"]
+        rows.append(row)
+    rows[-1] |= {"tasks": held[0].graph.n, "edges": len(held[0].graph.pred)}
+    tables = best(lambda: computed.tables(snapshot), 1)
+    rows.append({"what": f"{name}: tables of a replay, from its graph on", **tables})
+    return rows
+
+
+def sweep(ranks: int, per_rank: int, points: int = 100) -> list[dict[str, Any]]:
+    """Points of a step of many ranks: what `retime replay --sweep` does once its graph stands."""
+    from retime.replay import run
+
+    job = made(ranks, per_rank)
+    out = []
+    for policy, parameter, values in (
+        ("scale-fabric", "factor", np.linspace(1.1, 8, points)),
+        ("align-arrivals", "factor", np.linspace(0, 0.99, points)),
+    ):
+        given = {parameter: [float(v) for v in values]}
+        run.replay(job, [policy])
+        t, c = time.perf_counter(), _cpu_s()
+        found = run.replay(job, [policy], sweep=given)
+        took = {"seconds": time.perf_counter() - t, "cpu_s": _cpu_s() - c}
+        made_of = {"tasks": job.graph.n, "edges": len(job.graph.pred)}
+        what = f"{len(found['policies'])} points of {policy}, {ranks} x {per_rank}"
+        out.append({"what": what, **took, **made_of})
+    return out
 
 
 def step(ranks: int, per_rank: int, runs: int) -> list[dict[str, Any]]:
@@ -277,7 +380,9 @@ def main() -> None:
     parser.add_argument(
         "--artifact-python", type=Path, default=Path(sys.executable), help="what runs it"
     )
-    parser.add_argument("--only", default="loop,step,ar")
+    parser.add_argument("--warehouse", help="where a job for `graph` is")
+    parser.add_argument("--job", default="cluster", help="its name")
+    parser.add_argument("--only", default="loop,step,sweep,graph,ar")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     wanted = set(args.only.split(","))
@@ -286,6 +391,10 @@ def main() -> None:
         rows.append(loop(args.tasks, args.runs))
     if "step" in wanted:
         rows += step(args.ranks, args.per_rank, args.runs)
+    if "sweep" in wanted:
+        rows += sweep(args.ranks, args.per_rank)
+    if "graph" in wanted and args.warehouse is not None:
+        rows += graph(args.warehouse, args.job, args.runs)
     if "ar" in wanted and args.ar is not None:
         rows += ar(args.ar, args.artifact, args.artifact_python.absolute(), args.runs)
     load = os.getloadavg()[0]
@@ -294,6 +403,8 @@ def main() -> None:
         return
     for row in rows:
         print(_line(row))
+    if "graph" in wanted and args.warehouse is None:
+        print("graph: not run (--warehouse takes the folder of a job's warehouse)")
     if "ar" in wanted and args.ar is None:
         print("AR: not run (--ar takes its trace)")
     elif "ar" in wanted and args.artifact is None:
@@ -308,6 +419,9 @@ def _line(row: dict[str, Any]) -> str:
     if row["what"] == "inner loop":
         rate = [row["tasks"] / row[k] / 1e6 for k in ("seconds", "cpu_s")]
         text += f": {rate[0]:.0f} M tasks/s (by cpu {rate[1]:.0f})"
+        text += f", {row['times_bare']:.2f} times a bare pass ({row['times_bare_by_cpu']:.2f})"
+    if "building_by_reading" in row:
+        text += f"  building is {row['building_by_reading']:.2f} times this, by cpu"
     if "baseline_s" in row:
         text += f"  graph {row['graph_s']:.1f} s, unchanged replay {row['baseline_s']:.1f} s"
     if "times" in row:

@@ -56,6 +56,44 @@ def step_times(
     return np.concatenate([by_worker[w % workers][w // workers] for w in range(len(walks))])
 
 
+def one_rank_other(
+    graph: TaskGraph, other_dur_ns: np.ndarray, other_gap_ns: np.ndarray, ranks: np.ndarray
+) -> np.ndarray:
+    """Steps' times, float64 [r, s] in ns: each with one of `ranks` (int64 [r]) as in the others.
+
+    That rank's tasks take `other_dur_ns` after `other_gap_ns` (int64 [n]), all else the graph's.
+    Times are those of `steps.step_times`, in its order of steps. On all cores.
+    """
+    own = graph.gap_ns, graph.dur_ns, other_gap_ns, other_dur_ns
+    edges = graph.rank, graph.pred_ptr, graph.pred, graph.release_ns
+    numbers, index = graph.steps
+    marks = steps.Marks(graph) if "begins" in graph.extra else None
+    mark = np.full(graph.n if marks else 0, -1, np.int32)
+    if marks is not None:
+        mark[marks.tasks] = np.arange(len(marks.tasks))
+    kept = 1 << _reach(graph.pred_ptr, graph.pred).bit_length()
+    n_ranks = int(graph.rank.max(initial=-1)) + 1
+    walks = range(0, len(ranks), LANES)
+    workers = min(sweep.cores(), len(walks))
+
+    def walked(worker: int) -> list[np.ndarray]:
+        end, times = np.empty((kept, LANES), np.int64), []
+        starts = np.empty((0 if marks is None else len(marks.tasks), LANES), np.int64)
+        for first in walks[worker::workers]:
+            some = ranks[first : first + LANES]
+            # The last place is that of tasks of no rank.
+            lane = np.full(n_ranks + 1, -1, np.int64)
+            lane[some] = np.arange(len(some))
+            spans = _walk_ranks(*own, *edges, lane, index, len(numbers), mark, starts, end)
+            if marks is not None:
+                spans = [marks.times(starts[:, k]) for k in range(len(some))]
+            times.append(np.asarray(spans[: len(some)], np.float64))
+        return times
+
+    by_worker = sweep.over(walked, range(workers), tasks=graph.n)
+    return np.concatenate([by_worker[w % workers][w // workers] for w in range(len(walks))])
+
+
 def _marked(graph: TaskGraph, ends: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """`steps.step_times` of a traced job's what-if, whose steps lie between marks."""
     ends = np.ascontiguousarray(ends)
@@ -114,6 +152,60 @@ def _walk(
             least[s, k] = min(least[s, k], start)
             end[at, k] = start + takes + more * ((kept >> k) & 1)
             most[s, k] = max(most[s, k], end[at, k])
+    out = np.empty((LANES, n_steps), np.int64)
+    for s in range(n_steps):
+        for k in range(LANES):
+            out[k, s] = most[s, k] - least[s, k]
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _walk_ranks(
+    gap, dur, other_gap, other_dur, rank, pred_ptr, pred, release, lane, index, n_steps, mark,
+    starts, end,
+):  # fmt: skip  # pragma: no cover - compiled
+    """As `_walk`, but lane k takes the other times for the tasks of the rank whose `lane` is k.
+
+    Starts of tasks with a `mark` go to its row of `starts` ([marks, LANES]).
+    """
+    least = np.full((n_steps, LANES), np.iinfo(np.int64).max)
+    most = np.full((n_steps, LANES), np.iinfo(np.int64).min)
+    ring = len(end) - 1
+    start = np.empty(LANES, np.int64)
+    for i in range(len(dur)):
+        a, b = pred_ptr[i], pred_ptr[i + 1]
+        at = i & ring
+        if a == b:
+            for k in range(LANES):
+                start[k] = release[i]
+        else:
+            j = pred[a] & ring
+            for k in range(LANES):
+                start[k] = end[j, k]
+            for e in range(a + 1, b):
+                j = pred[e] & ring
+                for k in range(LANES):
+                    start[k] = max(start[k], end[j, k])
+        other = lane[rank[i]]
+        late, took = gap[i], dur[i]
+        for k in range(LANES):
+            start[k] += late
+        if other >= 0:
+            start[other] += other_gap[i] - late
+        for k in range(LANES):
+            end[at, k] = start[k] + took
+        if other >= 0:
+            end[at, other] += other_dur[i] - took
+        if len(mark):
+            if mark[i] >= 0:
+                for k in range(LANES):
+                    starts[mark[i], k] = start[k]
+            continue
+        s = index[i]
+        if s >= 0:
+            for k in range(LANES):
+                least[s, k] = min(least[s, k], start[k])
+                most[s, k] = max(most[s, k], end[at, k])
     out = np.empty((LANES, n_steps), np.int64)
     for s in range(n_steps):
         for k in range(LANES):

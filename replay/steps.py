@@ -25,13 +25,28 @@ def step_times(
     if "begins" not in graph.extra:
         steps, spans = step_spans(graph, start, end)
         return steps, spans.astype(np.float64)
-    begins, ends = graph.extra["begins"], graph.extra["ends"]
-    opens, closes = np.flatnonzero(begins != NULL), np.flatnonzero(ends != NULL)
-    opens = opens[np.lexsort((graph.rank[opens], begins[opens]))]
-    closes = closes[np.lexsort((graph.rank[closes], ends[closes]))]
-    steps, index = np.unique(begins[opens], return_inverse=True)
-    took = (start[closes] - start[opens]).astype(np.float64)
-    return steps, np.bincount(index, took) / np.bincount(index)
+    marks = Marks(graph)
+    return marks.steps, marks.times(start[marks.tasks])
+
+
+class Marks:
+    """The marks of a traced job's graph, for many replays of it."""
+
+    def __init__(self, graph: TaskGraph):
+        begins, ends = graph.extra["begins"], graph.extra["ends"]
+        opens, closes = np.flatnonzero(begins != NULL), np.flatnonzero(ends != NULL)
+        opens = opens[np.lexsort((graph.rank[opens], begins[opens]))]
+        closes = closes[np.lexsort((graph.rank[closes], ends[closes]))]
+        self.steps, self._index = np.unique(begins[opens], return_inverse=True)
+        """Steps, sorted, int64 [s]."""
+        self.tasks, place = distinct(np.concatenate([opens, closes]))
+        """The marks, sorted, int64 [k]."""
+        self._opens, self._closes = place[: len(opens)], place[len(opens) :]
+
+    def times(self, start: np.ndarray) -> np.ndarray:
+        """float64 [s], ns: what each step takes where its marks start so (int64 [k])."""
+        took = (start[self._closes] - start[self._opens]).astype(np.float64)
+        return np.bincount(self._index, took) / np.bincount(self._index)
 
 
 def within(graph: TaskGraph, step: int) -> np.ndarray:

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...ingest.schema import REPLAY_SCORES
-from .. import engine
+from .. import lanes
 from .. import steps as timing
+from ..codes import distinct
 from ..graph import Kind, TaskGraph
 from ..run import DRAWS
 from .median_rank import at_median
@@ -35,25 +36,17 @@ def scores(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarra
     (`task_steps`). What changes is in `median_rank`; all else, and all other ranks, stay. A rank
     that was last at no collective held nobody up: it is not replayed and saves 0. One that no
     collective joins with another rank has nobody to hold up. One replay a rank that is replayed,
-    each linear in tasks.
+    eight at once, each linear in tasks.
     """
     _, base = timing.step_times(graph, start, end)
-    ranks = np.unique(graph.rank[graph.rank >= 0])
+    ranks = distinct(graph.rank[graph.rank >= 0])[0]
     joined, last = _joined_and_last(graph, end)
     how = [REPLAYED if r in last else NEVER_LAST if r in joined else ALONE for r in ranks.tolist()]
     saved = np.zeros((len(ranks), len(base)))
     if last:
         best_dur, best_gap = at_median(graph, step)
-        by_rank = np.argsort(graph.rank, kind="stable")
-        bounds = np.searchsorted(graph.rank[by_rank], [ranks, ranks + 1])
-        dur, gap = graph.dur_ns.copy(), graph.gap_ns.copy()
-        changed = graph.with_(dur_ns=dur, gap_ns=gap)
-        for i in np.flatnonzero(np.array(how) == REPLAYED):
-            mine = by_rank[bounds[0, i] : bounds[1, i]]
-            dur[mine], gap[mine] = best_dur[mine], best_gap[mine]
-            _, now = timing.step_times(graph, *engine.replay(changed))
-            saved[i] = base - now
-            dur[mine], gap[mine] = graph.dur_ns[mine], graph.gap_ns[mine]
+        replayed = np.flatnonzero(np.array(how) == REPLAYED)
+        saved[replayed] = base - lanes.one_rank_other(graph, best_dur, best_gap, ranks[replayed])
     return Scores(ranks, saved, how, float(base.mean()) if len(base) else 0.0)
 
 
