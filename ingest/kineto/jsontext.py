@@ -206,9 +206,13 @@ def _value(buf, at: int, end: int, repairs: set[str]) -> tuple[object, int]:
     stop = bare_word(buf, at, end)
     word = bytes(buf[at:stop])
     value = word_value(word)
-    if value is None and word != b"null":
+    if (value is None and word != b"null") or (word not in _WORDS and _ODD.search(word)):
         repairs.add("not a number")
     return value, stop
+
+
+_ODD = re.compile(rb"[A-DF-Za-df-z]")
+"""What no number has, exponents included."""
 
 
 _AFTER_VALUE = re.compile(

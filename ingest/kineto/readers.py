@@ -17,7 +17,7 @@ from .blocks import BATCH_ROWS, BLOCK_BYTES, ByteStream, Window, read_array
 from .bytescan_code import CODE
 from .rawbatch import BatchBuilder, Envelope, ProblemTally, RawBatch, Symbols
 
-WORTH_LOADING_BYTES = 2 << 20
+WORTH_LOADING_BYTES = 512 << 10
 """From so many bytes (decompressed, estimated) on, loading machine code that is kept pays."""
 
 WORTH_COMPILING_BYTES = 24 << 20

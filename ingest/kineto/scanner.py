@@ -55,6 +55,7 @@ class SymbolTable:
         self.hashes = np.zeros(1 << 12, np.uint64)
         self.arena = np.zeros(1 << 18, np.uint8)
         self._remap = np.full(1, -1, np.int32)
+        self._bad: set[int] = set()
 
     def grow(self, count: int) -> None:
         """Twice the room of whatever is more than half full; `count` codes are in use."""
@@ -66,8 +67,8 @@ class SymbolTable:
         # The string that did not fit may be longer than all before it.
         self.arena = np.concatenate([self.arena, np.zeros_like(self.arena)])
 
-    def remap(self, count: int, tally: ProblemTally, offset: int) -> np.ndarray:
-        """The code in `symbols` by the scan's code; the last entry is -1."""
+    def remap(self, count: int, tally: ProblemTally, builder: BatchBuilder) -> np.ndarray:
+        """The code in `symbols` by the scan's code, for this batch; the last entry is -1."""
         known = len(self._remap) - 1
         if count > known:
             new = np.empty(count + 1, np.int32)
@@ -78,10 +79,19 @@ class SymbolTable:
                 start, end = ends[i - known] - ends[0], ends[i - known + 1] - ends[0]
                 text, good = jsontext.decode_text(raw[start:end])
                 if not good:
-                    tally.add("bad_text", offset)
+                    self._bad.add(i)
                 new[i] = self.symbols.code(text)
             new[count] = -1
             self._remap = new
+        if self._bad:
+            # Those of an event that was lost are in no row.
+            used = np.zeros(count + 1, bool)
+            for codes in builder.codes():
+                used[codes] = True
+            told = {i for i in self._bad if used[i]}
+            if told:
+                tally.add("bad_text", int(builder.ints[-1, 0]), count=len(told))
+            self._bad -= told
         return self._remap
 
 
@@ -129,6 +139,8 @@ def steps(
 
     def scan(window: Window, pos: int) -> tuple[int, int]:
         first = builder.n
+        rare = builder.with_rare()
+        state[scan_tables.N_RARE] = rare.n
         state[scan_tables.POS] = pos
         state[scan_tables.ROWS] = first
         state[scan_tables.N_COUNTERS] = 0
@@ -136,31 +148,32 @@ def steps(
         while True:
             why = scan_events(
                 window.data, window.n, state, builder.ph, builder.ints, builder.syms,
-                builder.capacity, table.slots, table.offsets, table.hashes, table.arena, counters,
-                gaps, gap_texts,
+                rare.at, rare.ints, rare.syms, builder.capacity,
+                table.slots, table.offsets, table.hashes, table.arena, counters, gaps, gap_texts,
                 *scan_tables.KEYS, scan_tables.KIND_OF, scan_tables.ROW_OF, scan_tables.SYM_ROW_OF,
+                scan_tables.FILLED_INTS, scan_tables.FILLED_SYMS,
             )  # fmt: skip
             if why != scan_tables.SYMBOLS_FULL:
                 break
             table.grow(int(state[scan_tables.N_SYMBOLS]))
         builder.n = int(state[scan_tables.ROWS])
+        rare.n = int(state[scan_tables.N_RARE])
         builder.ints[-1, first : builder.n] += window.base
         for row, start, end in counters[: state[scan_tables.N_COUNTERS]].tolist():
             extra = lenient.counter_args(bytes(window.view[start:end]))
             if extra is not None:
                 builder.extras[row] = extra
-        for code, count, at in (
-            ("duplicate_key", scan_tables.DUPLICATES, scan_tables.DUPLICATE_AT),
-            ("malformed_event", scan_tables.ODD, scan_tables.ODD_AT),
+        for code, what, count, at in (
+            ("duplicate_key", "", scan_tables.DUPLICATES, scan_tables.DUPLICATE_AT),
+            ("malformed_event", "not a number", scan_tables.ODD, scan_tables.ODD_AT),
         ):
             if state[count]:
-                tally.add(code, window.base + int(state[at]), "", int(state[count]))
+                tally.add(code, window.base + int(state[at]), what, int(state[count]))
         return int(state[scan_tables.POS]), why
 
     def take() -> RawBatch:
         state[scan_tables.CLEARED] = 0
-        offset = int(builder.ints[-1, 0])
-        remap = table.remap(int(state[scan_tables.N_SYMBOLS]), tally, offset)
+        remap = table.remap(int(state[scan_tables.N_SYMBOLS]), tally, builder)
         return builder.take(symbols, remap)
 
     return Steps(scan, take)
