@@ -31,11 +31,13 @@ from .scan_tables import (
     GAPS_LEARNED,
     ID,
     N_COUNTERS,
+    N_RARE,
     NO_FIELD,
     ODD,
     ODD_AT,
     POS,
     PRODUCT,
+    RARE,
     ROWS,
     SYM,
     SYMBOLS_FULL,
@@ -170,13 +172,15 @@ def _number(buf, p, c, kind):
 
 @called
 def scan_events(
-    buf, n, state, ph, ints, syms, capacity, slots, offsets, hashes, arena, counters, gaps,
-    gap_texts, key_field, key_text, key_length, key_first, key_last, kind_of, row_of, sym_row_of,
+    buf, n, state, ph, ints, syms, rare_at, rare_ints, rare_syms, capacity, slots, offsets, hashes,
+    arena, counters, gaps, gap_texts, key_field, key_text, key_length, key_first, key_last, kind_of,
+    row_of, sym_row_of, filled_ints, filled_syms,
 ):  # fmt: skip
     """Reads events from `state[POS]` on into rows from `state[ROWS]` on; why it stopped.
 
     `buf` holds `n` bytes and at least 64 zeros after them. Row `ints[-1]` gets the event's position
     in `buf`. `counters` gets (row, first byte, one past the last) of events with ph "C".
+    `rare_*` are those of `RareRows`, from `state[N_RARE]` on.
     """
     p = state[POS]
     row = state[ROWS]
@@ -201,8 +205,11 @@ def scan_events(
             # Nulls in runs of rows: one column after the other would miss the cache each time.
             to = min(row + _CLEAR_ROWS, capacity)
             ph[row:to] = 0
-            ints[:, row:to] = NULL
-            syms[:, row:to] = -1
+            rare_at[row:to] = -1
+            for i in filled_ints:
+                ints[i, row:to] = NULL
+            for i in filled_syms:
+                syms[i, row:to] = -1
             state[CLEARED] = to
         start = p
         ints[n_ints - 1, row] = start
@@ -214,6 +221,7 @@ def scan_events(
         why = MALFORMED
         good = False
         before = 0
+        place = np.int64(0)
         p += 1
         while True:
             gap = 0
@@ -266,6 +274,16 @@ def scan_events(
                 continue
             kind = kind_of[f]
             at = row_of[f]
+            rare = at >= RARE
+            if rare:
+                at -= RARE
+                place = np.int64(rare_at[row])
+                if place < 0:
+                    place = state[N_RARE]
+                    state[N_RARE] += 1
+                    rare_at[row] = place
+                    rare_ints[:, place] = NULL
+                    rare_syms[:, place] = -1
             if kind == SYM or (kind == ID and c == 0x22):
                 guess = gaps[gap, GAP_GUESS] if gap else -1
                 if c == 0x22:
@@ -292,6 +310,8 @@ def scan_events(
                 if kind == ID:
                     syms[sym_row_of[f], row] = code
                     ints[at, row] = NULL
+                elif rare:
+                    rare_syms[at, place] = code
                 else:
                     syms[at, row] = code
             elif kind == CHAR:
@@ -320,14 +340,22 @@ def scan_events(
                     value, p, ok = _number(buf, p, c, kind)
                 if not ok:
                     break
-                ints[at, row] = value
+                if rare:
+                    rare_ints[at, place] = value
+                else:
+                    ints[at, row] = value
                 if kind == ID:
                     syms[sym_row_of[f], row] = -1
         if not good or p - start > MAX_EVENT_BYTES:
             # The row is null again, whoever fills it.
             ph[row] = 0
-            ints[:, row] = NULL
-            syms[:, row] = -1
+            for i in filled_ints:
+                ints[i, row] = NULL
+            for i in filled_syms:
+                syms[i, row] = -1
+            if rare_at[row] >= 0:
+                rare_at[row] = -1
+                state[N_RARE] -= 1
             state[POS] = start
             if why == MALFORMED and p >= n:
                 return MORE

@@ -6,7 +6,7 @@ from ..machine_code import Code, Function, Functions
 
 _MODULES = (
     "bytescan", "tokens", "gaps", "interning", "declared", "vectors", "scan_tables", "blocks",
-    "rawbatch",
+    "rawbatch", "rarely",
 )  # fmt: skip
 
 CODE = Code(
@@ -14,8 +14,8 @@ CODE = Code(
     functions=(
         Function(
             "scan_events",
-            "u1:1 i8 i8:1 u1:1 i8:2 i4:2 i8 i4:1 i8:1 u8:1 u1:1 i8:2 "
-            "i8:2 u1:1 i8:1 u1:2 i8:1 u8:1 u8:1 i8:1 i8:1 i8:1",
+            "u1:1 i8 i8:1 u1:1 i8:2 i4:2 i4:1 i8:2 i4:2 i8 i4:1 i8:1 u8:1 u1:1 i8:2 i8:2 u1:1 "
+            "i8:1 u1:2 i8:1 u8:1 u8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
         Function("rebuild_slots", "i4:1 u8:1 i8", returns=False),
     ),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..schema import Problem
 from .envelope import Envelope
+from .rarely import Rare, RareRows
 
 __all__ = [
     "ARG",
@@ -103,6 +104,16 @@ SYM_COLUMNS: tuple[str, ...] = (
     "tid_sym",
 )
 
+RARE_INTS: tuple[str, ...] = (
+    "wait_stream", "wait_correlation", "group_size", "in_nelems", "out_nelems", "rank_arg",
+    "src_rank", "dst_rank", "rank_start", "rank_stride", "seq", "comms_id", "is_async", "pg_id",
+)  # fmt: skip
+RARE_SYMS: tuple[str, ...] = (
+    "coll_name", "dtype", "in_split", "out_split", "pg_name", "pg_desc", "pg_ranks", "sync_kind",
+    "arg_name",
+)  # fmt: skip
+"""Columns of collectives and synchronisations: a few in a hundred events have them."""
+
 
 class Symbols:
     """Distinct strings of one file, in order of first use. Code -1 means absent."""
@@ -134,11 +145,12 @@ class RawBatch(NamedTuple):
 
     `cols`: int64 columns of INT_COLUMNS and `offset` (byte of the event's `{` in the decompressed
     stream), NULL where absent; int32 codes into `symbols` of SYM_COLUMNS, -1 where absent; uint8
-    `ph`, 0 where absent. `extras`: the whole args of events with ph "C", by row.
+    `ph`, 0 where absent. Those of RARE_INTS and RARE_SYMS may be `Rare`, to be asked for rows.
+    `extras`: the whole args of events with ph "C", by row.
     """
 
     n: int
-    cols: dict[str, np.ndarray]
+    cols: dict[str, Any]
     symbols: Symbols
     extras: dict[int, dict]
 
@@ -146,7 +158,8 @@ class RawBatch(NamedTuple):
 class BatchBuilder:
     """Room for one batch: columns as rows of two matrices, filled by a reader, then taken.
 
-    Row `INT_COLUMNS.index(c)` of `ints` is column c, the last row is `offset`; `syms` likewise.
+    Row `INT_COLUMNS.index(c)` of `ints` is column c, the last row is `offset`; `syms` likewise. A
+    reader that has called `with_rare` for the batch fills `rare` instead for those columns.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -159,12 +172,33 @@ class BatchBuilder:
         self.ph = np.empty(self.capacity, np.uint8)
         self.ints = np.empty((len(INT_COLUMNS) + 1, self.capacity), np.int64)
         self.syms = np.empty((len(SYM_COLUMNS), self.capacity), np.int32)
+        self.rare: RareRows | None = None
         self.extras: dict[int, dict] = {}
         self._late: list[tuple[int, dict[str, int | str]]] = []
+
+    def with_rare(self) -> RareRows:
+        """Room for the columns that few rows have, from the batch's first row on."""
+        if self.rare is None:
+            assert self.n == 0
+            self.rare = RareRows(self.capacity, len(RARE_INTS), len(RARE_SYMS), NULL)
+        return self.rare
+
+    def codes(self) -> list[np.ndarray]:
+        """The symbol codes of the rows so far, column by column, as the reader wrote them."""
+        if self.rare is None:
+            return list(self.syms[:, : self.n])
+        most = [
+            codes[: self.n]
+            for column, codes in zip(SYM_COLUMNS, self.syms, strict=True)
+            if column not in RARE_SYMS
+        ]
+        return [*most, *self.rare.syms[:, : self.rare.n]]
 
     def clear_row(self) -> int:
         """Adds a row of nulls and gives its index."""
         row = self.n
+        if self.rare is not None:
+            self.rare.at[row] = -1
         self.ph[row] = 0
         self.ints[:, row] = NULL
         self.syms[:, row] = -1
@@ -185,31 +219,38 @@ class BatchBuilder:
 
         The last entry of `remap` must be -1: it is what code -1 becomes.
         """
-        n = self.n
-        syms = self.syms[:, :n]
+        n, rare = self.n, self.rare
+        ints = dict(zip((*INT_COLUMNS, "offset"), self.ints[:, :n], strict=True))
+        syms = dict(zip(SYM_COLUMNS, self.syms[:, :n], strict=True))
+        if rare is not None:
+            for row, values in self._late:
+                if not _RARE.isdisjoint(values):
+                    rare.place(row)
+            ints |= dict(zip(RARE_INTS, rare.ints[:, : rare.n], strict=True))
+            syms |= dict(zip(RARE_SYMS, rare.syms[:, : rare.n], strict=True))
         if remap is not None:
-            syms = remap[syms]
+            syms = {c: remap[codes] for c, codes in syms.items()}
         for row, values in self._late:
             for column, value in values.items():
+                at = int(rare.at[row]) if rare is not None and column in _RARE else row
                 if column == "ph":
                     self.ph[row] = value
                 elif isinstance(value, str):
-                    syms[_SYM_AT[column], row] = symbols.code(value)
+                    syms[column][at] = symbols.code(value)
                 else:
-                    self.ints[_INT_AT[column], row] = value
-        cols: dict[str, np.ndarray] = {"ph": self.ph[:n]}
-        for i, c in enumerate((*INT_COLUMNS, "offset")):
-            cols[c] = self.ints[i, :n]
-        for i, c in enumerate(SYM_COLUMNS):
-            cols[c] = syms[i]
+                    ints[column][at] = value
+        cols: dict[str, Any] = {"ph": self.ph[:n], **ints, **syms}
+        if rare is not None:
+            at = rare.at[:n]
+            cols |= {c: Rare(ints[c], at, NULL) for c in RARE_INTS}
+            cols |= {c: Rare(syms[c], at, -1) for c in RARE_SYMS}
         batch = RawBatch(n, cols, symbols, self.extras)
         self.n = 0
         self._renew()
         return batch
 
 
-_INT_AT = {c: i for i, c in enumerate(INT_COLUMNS)}
-_SYM_AT = {c: i for i, c in enumerate(SYM_COLUMNS)}
+_RARE = {*RARE_INTS, *RARE_SYMS}
 
 _MESSAGES = {
     "truncated": (

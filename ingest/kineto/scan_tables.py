@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .rawbatch import EVENT, FIELDS, INT_COLUMNS, SYM_COLUMNS
+from .rawbatch import EVENT, FIELDS, INT_COLUMNS, RARE_INTS, RARE_SYMS, SYM_COLUMNS, Field
 
 SYMBOLS_FULL = 4
 """Beside the reasons of `blocks`: the symbol table wants more room."""
@@ -49,13 +49,28 @@ def _slot_of(length: int, lo: int, hi: int, where: int) -> int:
 
 KEYS = _key_table()
 KIND_OF = np.array([_KINDS[f.kind] for f in FIELDS], np.int64)
-ROW_OF = np.array(
-    [
-        0 if f.kind == "char" else (SYM_COLUMNS if f.kind == "sym" else INT_COLUMNS).index(f.column)
-        for f in FIELDS
-    ],
-    np.int64,
+RARE = 64
+"""What is added to the row of a column that few events have."""
+
+
+def _row_of(field: Field) -> int:
+    if field.kind == "char":
+        return 0
+    sym = field.kind == "sym"
+    rare = RARE_SYMS if sym else RARE_INTS
+    if field.column in rare:
+        return RARE + rare.index(field.column)
+    return (SYM_COLUMNS if sym else INT_COLUMNS).index(field.column)
+
+
+ROW_OF = np.array([_row_of(f) for f in FIELDS], np.int64)
+
+FILLED_INTS = np.array(
+    [i for i, c in enumerate((*INT_COLUMNS, "offset")) if c not in RARE_INTS], np.int64
 )
+FILLED_SYMS = np.array([i for i, c in enumerate(SYM_COLUMNS) if c not in RARE_SYMS], np.int64)
+"""Rows of the matrices of those that most have: the others are left alone."""
+
 SYM_ROW_OF = np.array(
     [SYM_COLUMNS.index(f.column + "_sym") if f.kind == "id" else 0 for f in FIELDS], np.int64
 )
@@ -64,7 +79,7 @@ SYM_ROW_OF = np.array(
 POS, ROWS, N_SYMBOLS, SEED, CLEARED, N_COUNTERS = 0, 1, 2, 3, 4, 5
 DUPLICATES, DUPLICATE_AT, ODD, ODD_AT = 6, 7, 8, 9
 STATE_SIZE = 16
-N_GAPS, GAP_BUDGET = 10, 11
+N_GAPS, GAP_BUDGET, N_RARE = 10, 11, 12
 
 # Columns of the table of gaps (see `gaps`); row 0 is an event's opening brace.
 GAP_MASK, GAP_LENGTH, GAP_FIELD, GAP_WHERE, GAP_GUESS = range(5)

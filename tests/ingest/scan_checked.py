@@ -21,7 +21,7 @@ def read(data: bytes, block: int) -> None:
         for batch in scanner.read_events(
             data, Envelope(), lambda p: None, block_bytes=block, batch_rows=50
         ):
-            for codes in (v for v in batch.cols.values() if v.dtype == np.int32):
+            for codes in (v[:] for v in batch.cols.values() if v.dtype == np.int32):
                 assert codes.min() >= -1
                 assert codes.max() < len(batch.symbols)
     except UnusableInput:
