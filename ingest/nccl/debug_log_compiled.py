@@ -148,8 +148,8 @@ class _Pass:
             why = self._scan(
                 block.data, state, self._slow, self._rows.matrix[: collect.BATCH_ROWS],
                 self._numbered.counters, self._calls, self._choices, self._kinds, self._scratch,
-                self._writers.table, self._texts.table, self._kind_texts.table, self._call_codes.table,
-                self._choice_codes.table,
+                self._writers.table, self._texts.table, self._kind_texts.table,
+                self._call_codes.table, self._choice_codes.table,
             )  # fmt: skip
             self._rows.n = int(state[of.ROWS])
             for start, end, kind in self._slow[: int(state[of.SLOW])].tolist():

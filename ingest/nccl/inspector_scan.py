@@ -44,7 +44,7 @@ def _string_stop(builder, load, splat):
 
 
 _STRING = vector_scan(_string_stop)
-_TELLING = vector_scan(any_of(b'"heade', b"\\", b"proxy_"))
+_TELLING = vector_scan(any_of(b'"heade', b"\\", b"proxy_tr"))
 
 _HEADER, _METADATA = word_at(b'"header":'), word_at(b'"metadata":')
 _COLL_PERF, _P2P_PERF = word_at(b'"coll_perf":'), word_at(b'"p2p_perf":')

@@ -13,9 +13,9 @@ label not known yet; because the caller looks after its batches now; or because 
  COLL, SN, BYTES, MICROS, PEER, START, STOP, ENQUEUED, CHANNELS, NAME, NAME_END, TIMING, TIMING_END,
  ALGO, ALGO_END, PROTO, PROTO_END, HAS_PROXIES, EVERY, STATE_SIZE) = range(34)  # fmt: skip
 """Places in the state. In: bytes of the block, whether its lines have ends, the longest line, the
-file's tag, the rows after which the caller looks after its batches; in and out: next line, rows here, lines given back, rows and records of the file, the
-header of lines that have none (-1), and how many of them there may be. The rest is what the last
-line said."""
+file's tag, the rows after which the caller looks after its batches (EVERY). In and out: next line,
+rows here, lines given back, rows and records of the file, the header of lines that have none (-1),
+and how many of them there may be. The rest is what the last line said."""
 
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "in_bytes", "out_bytes", "group_size", "peer", "algo",
                "proto", "channels", "start_ns", "end_ns", "exec_ns", "enqueued_ns", "timing",

@@ -1,0 +1,403 @@
+"""NCCL debug logs and Inspector's lines, whole and damaged: compiled code reads them as ever.
+
+Rows, batches and problems must be the same through the compiled pass and line by line. Tables,
+blocks and lines are made small, so that all of them end in the middle of things.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import random
+
+import pytest
+from retime.ingest import collect
+from retime.ingest.nccl import (
+    compiled_code,
+    debug_log,
+    debug_log_calls,
+    debug_log_compiled,
+    debug_log_reader,
+    debug_log_readers,
+    debug_log_rows,
+    debug_log_scan,
+    debug_log_survey,
+    inspector,
+    inspector_compiled,
+    inspector_proxy,
+    inspector_readers,
+    inspector_records,
+    inspector_scan,
+    line_blocks,
+)
+from retime.ingest.sources import Source
+from retime.ingest.texts import lines
+
+
+class Held:
+    """Opens bytes in memory, as a source's file."""
+
+    def __init__(self, data: bytes):
+        self._data = data
+
+    def __call__(self) -> io.BytesIO:
+        return io.BytesIO(self._data)
+
+
+def source_of(data: bytes, name: str = "job.log") -> Source:
+    """A source of these bytes."""
+    return Source(name, len(data), Held(data))
+
+
+NAMES = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv",
+         "AlltoAllv", "Scatter", "Gather", "x" * 41)  # fmt: skip
+
+KINDS = (
+    "Launch mode Parallel", "Setting affinity for GPU {n} to ff", "0x{n:x} 10x5 00x5 0x and {n}",
+    "Using network Socket", "Connected all rings", "a \x1c b\tc  d e{n} f {n}", "", "{n}", "Ring",
+    "NET/IB : Using [0]mlx5_{n}:1/RoCE [RO]; OOB eth0:10.0.0.1<0>", "NET/Plugin : No plugin",
+    "Init START", "this nRanks {n}", "nothing COMPLETE", "größer {n}", "\x01\x02 {n}",
+    "CCL version",
+    "Channel 00/02 : 0 1", "Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", "Channel 0{n} : cut",
+    "Trees [0] 1/-1/-1->0->-1 [1] -1/-1/-1->1->0", "Tree 0 : 1 -> 0 -> 1/-1/-1",
+    "Ring 00 : 1 -> 0 -> 1",
+    "Channel 01/0 : 1[1] -> 0[0] [send] via NET/IB/0", "NCCL version 2.21.{n}+cuda12",
+)  # fmt: skip
+
+
+def made_log(seed: int, n_lines: int = 300) -> bytes:
+    """A log of a few processes whose communicators come and go, with all sorts of lines in it."""
+    r = random.Random(seed)
+    hosts = r.sample(["n0", "node-1.x", "7", "-a", "h_2", "123"], 2)
+    processes = [(h, 10 + i, i) for i, h in enumerate(r.choice(hosts) for _ in range(3))]
+    pointers = ["0xa", "0xb", "0xc0ffee", "0xffffffffffffffff", "0x0a", "(nil)"]
+    out: list[str] = []
+
+    def header(level: str = "INFO") -> str:
+        host, pid, dev = r.choice(processes)
+        tid = pid + r.choice((0, 0, 0, 1))
+        label = r.choice(("", "", "", f"{dev}: ", f"[1,{dev}]<stdout>:", "[2025-06-12 16:57:52] "))
+        device = r.choice((f" [{dev}]",) * 9 + ("", f" [{dev}] misc/x.cc:7", " [123456]", " []"))
+        return f"{label}{host}:{pid}:{tid}{device} NCCL {level} "
+
+    def init(start: bool) -> str:
+        host, pid, dev = r.choice(processes)
+        size = r.choice((2, 3, 3))
+        more = r.choice(("commId 0xabc", "commId 0xdef", "parent 0xa splitCount 1 color 2"))
+        return (
+            f"{host}:{pid}:{pid} [{dev}] NCCL INFO ncclCommInitRank comm {r.choice(pointers[:4])} "
+            f"rank {r.randrange(size)} nranks {size} cudaDev {dev} nvmlDev {dev} busId 41000 "
+            f"{more} - Init {'START' if start else 'COMPLETE'}"
+        )
+
+    def call() -> str:
+        count = r.choice((1, 77, 4096, 1 << 40, 1 << 62, 10**19))
+        acc = r.choice(("", "", " acc 0x5"))
+        size = r.choice((2, 3, 3, 0, 10**9, 10**10 - 1))
+        return header() + (
+            f"{r.choice(NAMES)}: opCount {r.randrange(99):x} sendbuff 0x7f{r.randrange(99)} "
+            f"recvbuff {r.choice(('0x7f01', '(nil)'))}{acc} count {count} "
+            f"datatype {r.choice((7, 7, 9, 1, 99))} "
+            f"op {r.randrange(3)} root {r.choice((0, 1, 1, 2, -1, 7))} comm {r.choice(pointers)} "
+            f"[nranks={size}] stream 0x55"
+        )
+
+    def choice() -> str:
+        tail = r.choice(("", "", f" comm {r.choice(pointers)}"))
+        name = r.choice(("AllReduce: ", "AllGather: ", ""))
+        return header() + (
+            f"{name}{r.choice((8, 1024, 65536))} Bytes -> Algo {r.choice(('RING', 'Tree', '1'))} "
+            f"proto {r.choice(('LL', 'SIMPLE', '2'))}"
+            + r.choice((" channel{Lo..Hi}={0..3}", " time 12.5", "")) + tail
+        )  # fmt: skip
+
+    out += [init(True) for _ in range(3)]
+    for _ in range(n_lines):
+        line = r.choice((call,) * 12 + (choice,) * 5 + (
+            lambda: init(True), lambda: init(False),
+            lambda: header() + r.choice(KINDS).format(n=r.randrange(20)),
+            lambda: header() + r.choice(KINDS).format(n=r.randrange(20)),
+            lambda: header(r.choice(("WARN", "CALL", "TRACE", "NOTE"))) + "x" * r.randrange(9),
+            lambda: f"loss {r.random():.3f} at 10.0:20:30",
+            lambda: header() + "comm 0xa rank 0 nranks 2 cudaDev 0 busId 41000 - Destroy COMPLETE",
+            lambda: call() + r.choice(("", " ")) + call(),
+            lambda: call() + header() + r.choice(KINDS).format(n=1),
+            lambda: "y" * r.choice((500, 590, 600, 601, 602, 700, 1300)) + r.choice(("", call())),
+            lambda: " NCCL INFO AllReduce: opCount 1",
+        ))()  # fmt: skip
+        end = r.choice(("\n",) * 12 + ("\r\n", "\n\n", "\r\r\n", ""))
+        out.append(line + end)
+    data = bytearray("".join(out).encode())
+    for _ in range(r.choice((0, 0, 5, 60))):
+        at = r.randrange(len(data))
+        what = r.randrange(4)
+        if what == 0:
+            data[at] = r.choice((0, 10, 13, 32, 48, 58, 91, 255))
+        elif what == 1:
+            del data[at : at + r.randrange(30)]
+        elif what == 2:
+            data[at:at] = data[max(0, at - 40) : at]
+        else:
+            data[at:at] = b" NCCL "
+    return bytes(data)
+
+
+OPERATIONS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "größer", "", "x")
+
+
+def made_records(seed: int, n_lines: int = 250) -> bytes:
+    """Inspector's lines of all its formats, mixed, with values and bytes that do not belong."""
+    r = random.Random(seed)
+    ids = ("0x7a1b2c3d4e5f60", "0x335af42abcea1", "0x1")
+    rank = r.randrange(2)
+    hosts = r.random() < 0.8
+    several = r.random() < 0.2
+    numbers = {"c": 0, "p": 0}
+
+    def header() -> dict:
+        at = r.choice((0, 0, 0, 1, 2))
+        odd = r.random() < 0.02
+        return {
+            "id": ids[at] if not odd else r.choice(("x", 7, None)),
+            **({"comm_name": r.choice(("a:1", "moe{ep}:2", "unknown", "é"))} if r.random() < 0.5
+               else {}),
+            "rank": r.randrange(2) if several else rank,
+            "n_ranks": (8, 2, 4)[at] if r.random() < 0.98 else r.choice((0, 1 << 40, "8")),
+            "nnodes": 1,
+        }  # fmt: skip
+
+    def metadata(version: str = "v4.0") -> dict:
+        return {"inspector_output_format_version": version, "git_rev": "",
+                "dump_timestamp_us": r.randrange(1 << 50),
+                **({"hostname": "h0"} if hosts else {}), "pid": 77}  # fmt: skip
+
+    def times(prefix: str) -> dict:
+        base = 1752867229235000 + r.randrange(10**6)
+        kernels = [
+            {"channel_id": k, "kernel_start_ts": base + r.randrange(50),
+             "kernel_stop_ts": r.choice((base + 90 + r.randrange(50), 0, base - 1)),
+             "kernel_record_ts": 1}
+            for k in range(r.randrange(4))
+        ]  # fmt: skip
+        return {f"{prefix}_start_ts": base, f"{prefix}_stop_ts": base, "kernel_events": kernels}
+
+    def strange(value: object) -> object:
+        if r.random() < 0.99:
+            return value
+        return r.choice((None, "x", True, -1, 1 << 70, 1.5, [], {}, [[[]]], -(1 << 63), 0, 10**18))
+
+    def coll() -> dict:
+        numbers["c"] += r.choice((1, 1, 1, 1, 1, 1, 1, 2, 0, -1))
+        return {
+            "coll": strange(r.choice(OPERATIONS)), "coll_sn": strange(numbers["c"]),
+            "coll_msg_size_bytes": strange(r.choice((8, 8192, 1 << 41))),
+            "coll_exec_time_us": strange(r.randrange(1000)),
+            **({"coll_timing_source": strange(r.choice(("kernel_gpu", "collective_cpu", "new")))}
+               if r.random() < 0.8 else {}),
+            "coll_algobw_gbs": r.choice(("nan", 0.25, 1e-7, 12)),
+            **({"coll_algo": r.choice(("RING", "NVLS_TREE", "unknown")), "coll_proto": "SIMPLE"}
+               if r.random() < 0.3 else {}),
+            **({"event_trace_ts": strange(times("coll")), "event_trace_sn": {"coll_start_sn": 1}}
+               if r.random() < 0.3 else {}),
+        }  # fmt: skip
+
+    def p2p() -> dict:
+        numbers["p"] += 1
+        return {"p2p": strange(r.choice(("Send", "Recv"))), "p2p_sn": strange(numbers["p"]),
+                "p2p_peer": strange(r.randrange(8)), "p2p_msg_size_bytes": strange(4096),
+                "p2p_exec_time_us": strange(12),
+                **({"event_trace_ts": times("p2p")} if r.random() < 0.2 else {})}  # fmt: skip
+
+    def marker() -> dict:
+        return {"header": header(), "metadata": metadata("v4.3"),
+                "dump_stats": {"coll_records": r.randrange(40), "p2p_records": r.randrange(9),
+                               "coll_dropped_since_last_dump": r.choice((0, 0, 3)),
+                               "proxy_records": r.randrange(9)}}  # fmt: skip
+
+    def proxy() -> dict:
+        times = {"proxy_op_start_ts": 80, "proxy_op_in_progress_ts": 90, "proxy_op_stop_ts": 250}
+        return {"proxy_trace": {"record_type": r.choice(("proxy_op", "proxy_op", "proxy_step")),
+                                "parent_type": r.choice(("coll", "p2p")),
+                                "parent_sn": r.randrange(60), "proxy_op_sn": r.randrange(99),
+                                "channel_id": 5, "peer": r.randrange(8), "direction": "send",
+                                "trans_size_bytes": 200, "event_trace_ts": times}}  # fmt: skip
+
+    makers = (
+        (lambda: {"header": header(), "metadata": metadata(), "coll_perf": coll()},) * 6
+        + (lambda: {"header": header(), "metadata": metadata(), "p2p_perf": p2p()},) * 2
+        + (lambda: {"coll_perf": coll()},) * 8
+        + (lambda: {"p2p_perf": p2p()},) * 3
+        + (marker,) * 2
+        + (proxy,) * r.choice((0, 3))
+        + (
+            lambda: {"header": header(), "coll_perf": coll(), "p2p_perf": p2p()},
+            lambda: {"coll_perf": coll(), "header": header()},
+            lambda: {"else": [1, {"a": [True, None]}], "coll_perf": coll(), "header": header()},
+            lambda: {"header": {}, "coll_perf": coll()},
+            lambda: r.choice(([], {}, 7, "x", {"n": {"header": 1}})),
+        )
+    )
+    out = [json.dumps({"header": header(), "metadata": metadata(), "coll_perf": coll()},
+                      separators=(",", ":")) + "\n"]  # fmt: skip
+    for _ in range(n_lines):
+        line = json.dumps(
+            r.choice(makers)(),
+            separators=(",", ":") if r.random() < 0.97 else None,
+            ensure_ascii=r.random() < 0.5,
+        )
+        if r.random() < 0.02:
+            line = line[:-1] + r.choice((',"header":{"id":"0x9","rank":0}}', ',"\\u0068eader":{}}',
+                                         "}}", ",}", ',"a":01}', ',"a":NaN}', ',"a":"\t"}',
+                                         "}" + " " * 700, ' }'))  # fmt: skip
+        out.append(line + r.choice(("\n",) * 20 + ("\r\n", "\n\n", "\n \n", "")))
+    data = bytearray("".join(out).encode())
+    for _ in range(r.choice((0, 0, 0, 3, 40))):
+        at = r.randrange(len(data))
+        what = r.randrange(3)
+        if what == 0:
+            data[at] = r.choice((0, 10, 13, 32, 34, 44, 58, 92, 123, 125, 255))
+        elif what == 1:
+            del data[at : at + r.randrange(30)]
+        else:
+            data[at:at] = data[max(0, at - 40) : at]
+    return bytes(data)
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Rooms that are full after a few lines."""
+    for module in (debug_log_compiled, debug_log_survey, debug_log_rows):
+        monkeypatch.setattr(module, "MAX_LINE_BYTES", 600)
+    for module in (inspector_records, inspector_compiled):
+        monkeypatch.setattr(module, "MAX_LINE", 1200)
+        monkeypatch.setattr(module, "BATCH", 4)
+    for module, sizes in (
+        (line_blocks, {"BLOCK_BYTES": 900}),
+        (collect, {"BATCH_ROWS": 8}),
+        (debug_log_calls, {"_MOST_CHOICES": 9}),
+        (debug_log_reader, {"_MOST_KINDS": 12}),
+        (debug_log_compiled, {"_MOST_KINDS": 8, "_MOST_TEXTS": 32, "_MOST_CODES": 16,
+                              "_SLOW_LINES": 16}),
+        (inspector_compiled, {"_MOST_HEADERS": 8, "_MOST_TEXTS": 16, "_MOST_CODES": 16,
+                              "_SLOW_LINES": 5}),
+        (inspector_proxy, {"_MAX_KEPT": 20}),
+    ):  # fmt: skip
+        for name, size in sizes.items():
+            monkeypatch.setattr(module, name, size)
+
+
+def read(parser, data: bytes, rank: int | None):
+    """Batches by table, or the error."""
+    found: dict = {}
+    try:
+        for table, batch in parser.parse(source_of(data), rank=rank):
+            found.setdefault(table, []).append(batch)
+    except Exception as e:
+        return type(e).__name__, str(e)
+    return found
+
+
+def read_twice(monkeypatch, parser, data: bytes, rank: int | None):
+    """What is read line by line, once it is the same through compiled code."""
+    readers, scan = {
+        debug_log: (debug_log_readers, debug_log_scan),
+        inspector: (inspector_readers, inspector_scan),
+    }[parser]
+    monkeypatch.setattr(compiled_code, "functions", lambda *_: None)
+    plain = read(parser, data, rank)
+    functions = {f.name: getattr(scan, f.name) for f in readers.CODE.functions}
+    monkeypatch.setattr(compiled_code, "functions", lambda *_: functions)
+    compiled = read(parser, data, rank)
+    assert type(plain) is type(compiled), (plain, compiled)
+    if isinstance(plain, tuple):
+        assert plain == compiled
+        return {}
+    assert plain.keys() == compiled.keys()
+    for table, batches in plain.items():
+        assert [b.to_pylist() for b in compiled[table]] == [b.to_pylist() for b in batches], table
+        assert all(a.equals(b) for a, b in zip(batches, compiled[table], strict=True)), table
+    return plain
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_debug_logs(monkeypatch, small, seed):
+    data = made_log(seed)
+    found = read_twice(monkeypatch, debug_log, data, None)
+    read_twice(monkeypatch, debug_log, data, 5)
+    assert not found or sum(b.num_rows for b in found["collectives"]) > 8
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_inspectors_lines(monkeypatch, small, seed):
+    data = made_records(seed)
+    found = read_twice(monkeypatch, inspector, data, None)
+    read_twice(monkeypatch, inspector, data, 5)
+    assert not found or sum(b.num_rows for b in found["collectives"]) > 8
+
+
+def test_rooms_of_their_usual_size(monkeypatch):
+    log = b"".join(made_log(seed) for seed in range(20, 24))
+    assert read_twice(monkeypatch, debug_log, log, None)["collectives"]
+    records = b"".join(made_records(seed) for seed in range(20, 24))
+    assert read_twice(monkeypatch, inspector, records, 5)["collectives"]
+
+
+def test_a_log_that_ends_anywhere(monkeypatch):
+    """Each cut of a call, a choice and a record: nothing goes on into what stood there before."""
+    log = made_log(3)
+    at = log.index(b": opCount ")
+    begin, end = log.rindex(b"\n", 0, at) + 1, log.index(b"\n", at)
+    for cut in range(begin, end + 2, 3):
+        read_twice(monkeypatch, debug_log, log[:cut], 5)
+    record = made_records(3).split(b"\n")[0] + b"\n"
+    for cut in range(len(record) // 2, len(record) + 1, 5):
+        read_twice(monkeypatch, inspector, record + record[:cut], None)
+
+
+def test_real_logs(monkeypatch, retime_traces):
+    paths = [p for p in (retime_traces / "nccl_logs").rglob("*") if p.suffix in (".out", ".log")]
+    assert len(paths) > 5
+    for path in paths:
+        read_twice(monkeypatch, debug_log, path.read_bytes(), None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\n",
+        b"a",
+        b"a\r",
+        b"a\r\n\nb",
+        b"x" * 50,
+        b"x" * 50 + b"\n",
+        b"a\n" + b"x" * 30 + b"\nb",
+        b"abc\n" * 20,
+    ],
+)
+@pytest.mark.parametrize("most", [1, 5, 8, 29, 30, 31, 49, 50])
+@pytest.mark.parametrize("room", [7, 32])
+@pytest.mark.parametrize("packed", [False, True])
+def test_blocks_hold_the_same_lines(monkeypatch, data, most, room, packed):
+    monkeypatch.setattr(line_blocks, "BLOCK_BYTES", room)
+    source = source_of(data)
+    if packed:
+        source = source_of(gzip.compress(data)[: -9 if len(data) > 60 else None])
+        source.compressed = True
+    told: list = []
+
+    def odd(*said, offset):
+        told.append((*said, offset))
+
+    wanted = list(lines(source, odd, most))
+    wanted_told, told = [t for t in told if t[0] != "long_line"], []
+    found = []
+    for block in line_blocks.blocks(source, odd, most):
+        at = 0
+        for text in block.data[: block.n].tobytes().split(b"\n")[: -1 if block.whole else None]:
+            line, long = line_blocks.line_of(block, at, at + len(text), most)
+            assert long == (len(text) > most)
+            found.append((block.base + at, line, block.whole))
+            at += len(text) + 1
+    assert (found, told) == (wanted, wanted_told)
