@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
@@ -295,10 +296,36 @@ def _reread(window: Window, pos: int, builder: BatchBuilder, tally: ProblemTally
     return event.end, MALFORMED
 
 
+class Ahead(io.RawIOBase):
+    """A stream that a thread reads, some blocks ahead of the caller: what inflates, mostly."""
+
+    def __init__(self, raw: BinaryIO, block_bytes: int = 4 << 20):
+        super().__init__()
+        self._blocks = prefetch(iter(lambda: raw.read(block_bytes), b""))
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        if not self._rest:
+            self._rest = memoryview(next(self._blocks, b""))
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        n = min(len(view), len(self._rest))
+        view[:n] = self._rest[:n]
+        self._rest = self._rest[n:]
+        return n
+
+    def close(self) -> None:
+        """Stops the thread; the stream itself is its owner's to close."""
+        self._blocks.close()
+        super().close()
+
+
 T = TypeVar("T")
 
 
-def prefetch(items: Iterator[T], depth: int = 1) -> Iterator[T]:
+def prefetch(items: Iterator[T], depth: int = 1) -> Generator[T]:
     """The same items, made by a thread that runs up to `depth` items ahead of the caller.
 
     An exception of the maker comes out at its place. Closing this iterator stops the thread.

@@ -68,17 +68,27 @@ class SymbolTexts:
         self._symbols = symbols
 
     def dictionary(self, codes: np.ndarray) -> pa.DictionaryArray:
-        """Codes as a dictionary array of only the texts that are used; -1 is null."""
-        n = len(self._symbols)
-        used = np.zeros(n + 1, bool)
-        used[codes] = True
-        used[-1] = False
-        kept = np.flatnonzero(used)
-        new_code = np.zeros(n + 1, np.int32)
-        new_code[kept] = np.arange(len(kept), dtype=np.int32)
+        """Codes as a dictionary array of the texts in use, by their first use; -1 is null."""
+        kept, new_code = _by_first_use(codes, len(self._symbols))
         # Not an Arrow `take`: that imports its compute functions, a tenth of a small ingest.
         texts = pa.array([self._symbols.text(k) for k in kept.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(nullable(new_code[codes], codes >= 0), texts)
+
+
+def _by_first_use(codes: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The codes that are used, by their first use, and by code its place among them.
+
+    Whoever read the file numbers its texts as it likes: what is written does not depend on that.
+    `n` is the number of codes; code -1 is none.
+    """
+    first = np.full(n + 1, len(codes), np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    first[-1] = len(codes)
+    used = np.flatnonzero(first < len(codes))
+    used = used[np.argsort(first[used])]
+    place = np.zeros(n + 1, np.int32)
+    place[used] = np.arange(len(used), dtype=np.int32)
+    return used, place
 
 
 def nullable(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
@@ -119,8 +129,10 @@ class Names:
 
     def category_array(self, codes: np.ndarray) -> pa.DictionaryArray:
         """Category codes as a dictionary array; -1 is null."""
-        texts = pa.array(list(self._categories), pa.string())
-        return pa.DictionaryArray.from_arrays(nullable(codes, codes >= 0), texts)
+        names = list(self._categories)
+        kept, new_code = _by_first_use(codes, len(names))
+        texts = pa.array([names[k] for k in kept.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(nullable(new_code[codes], codes >= 0), texts)
 
 
 class Timed(NamedTuple):

@@ -14,7 +14,7 @@ from ..schema import TABLES, Problem, problem_rows
 from ..sources import Source, stream_defect
 from . import collectives, events, steps
 from .args import FileText, KeepingStream, args_at
-from .blocks import prefetch
+from .blocks import Ahead, prefetch
 from .comms import Comms
 from .envelope import Envelope
 from .events import KIND, DeviceRows, Names, Timed
@@ -75,8 +75,8 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     Yields `events`, `counters`, `steps`, `comms`, `collectives`, one row of `ranks`, and
     `problems`. The rank is the one the trace states, else the one its name states, else `rank`.
     Rows on device streams are held back (up to HELD_ROWS) and carry the step that launched them;
-    host rows carry none. With `threads` over 1 a plain file is scanned beside the conversion; the
-    rows are the same. Raises UnusableInput where there are no events to read, RankUnknown where
+    host rows carry none. With `threads` over 1 a plain file is scanned beside the conversion, a
+    compressed one inflated beside both; the rows are the same. Raises UnusableInput where there are no events to read, RankUnknown where
     nothing says the rank.
     """
     envelope = Envelope()
@@ -84,10 +84,13 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     stream = source.open()
     text: KeepingStream | FileText
     reading: BinaryIO = stream
+    ahead: Ahead | None = None
     if source.mmap_path is not None:
         text = FileText(source.mmap_path)
     else:
-        text = KeepingStream(stream)
+        if threads > 1:
+            ahead = Ahead(stream)
+        text = KeepingStream(stream if ahead is None else cast(BinaryIO, ahead))
         reading = cast(BinaryIO, text)
     trace: _Trace | None = None
     read_events, beside = reader(source)
@@ -115,6 +118,8 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
             yield "problems", problem_rows([(source.name, p) for p in told])
     finally:
         text.close()
+        if ahead is not None:
+            ahead.close()
         stream.close()
 
 
