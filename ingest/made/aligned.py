@@ -44,7 +44,7 @@ UNKNOWN = Clock(None, 0, 0.0, 0, None, "", "")
 
 def clocks(ranks: pa.Table) -> dict[int, Clock]:
     """The clock of each rank. Raises Odd for a rank that is there twice or is none."""
-    rows: list[dict[str, Any]] = ranks.select(
+    rows: list[Any] = ranks.select(
         ["rank", "host", "clock", "start_ns", "end_ns", "clock_offset_ns", "clock_drift_ppm",
          "clock_error_ns"]
     ).to_pylist()  # fmt: skip
@@ -54,10 +54,11 @@ def clocks(ranks: pa.Table) -> dict[int, Clock]:
     for r in rows:
         name = _own_clock(r)
         own.append(name)
-        if r["start_ns"] is not None:
-            first[name] = min(r["start_ns"], first.get(name, r["start_ns"]))
-        if r["end_ns"] is not None:
-            last[name] = max(r["end_ns"], last.get(name, r["end_ns"]))
+        begin, end = r["start_ns"], r["end_ns"]
+        if begin is not None:
+            first[name] = min(begin, first.get(name, begin))
+        if end is not None:
+            last[name] = max(end, last.get(name, end))
     found: dict[int, Clock] = {}
     for r, name in zip(rows, own, strict=True):
         drift, error = r["clock_drift_ppm"] or 0.0, r["clock_error_ns"]

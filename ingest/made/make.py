@@ -70,6 +70,8 @@ def _fill(
         writer.write("_made_participations", _participations(p, median, match, at))
     for at in _slices(len(late.collective)):
         writer.write("_made_lateness", _lateness(late, p, at))
+    if any("events" in m.pruned for m in manifests):
+        return  # the views tell of what is left
     words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
     its = _Waits(p, words)
     traits = _Traits(words)
