@@ -107,6 +107,22 @@ def nsys(path: str, longer: str, copies: str) -> None:
         write_nsys(part, Path(path), int(copies))
 
 
+def warm(*traces: str) -> None:
+    """Ingests the traces, and waits until what is compiled beside an ingest is kept."""
+    import tempfile
+    import time
+
+    import retime
+    from retime.ingest import caches
+
+    with tempfile.TemporaryDirectory() as folder:
+        for path in traces:
+            retime.open(folder).ingest([path], job=Path(path).stem)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and any(caches.folder().glob("*.making")):
+        time.sleep(0.2)
+
+
 def in_notebooks() -> None:
     """Prints the public views that the notebooks ask more than once."""
     from .ways.queries import in_notebooks as names
@@ -123,7 +139,7 @@ def _whole(goal: str) -> Iterator[Path]:
 
 
 MAKERS = (tiled, gzipped, generated, warehouse, ingested, grown, routing, inspector, repeated, nsys,
-          in_notebooks)  # fmt: skip
+          warm, in_notebooks)  # fmt: skip
 
 if __name__ == "__main__":
     {f.__name__: f for f in MAKERS}[sys.argv[1]](*sys.argv[2:])

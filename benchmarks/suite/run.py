@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import growth, judge, process, rounds
-from .case import PART, STAGES, Case, profiling
+from .case import OURS, OUT, PART, STAGES, Case, Way, profiling, way
 from .inputs import Inputs
 from .machine import machine
 
@@ -75,6 +75,8 @@ def run(
         "machine": machine(), "cases": [], "growth": [], "broken": [],
     }  # fmt: skip
     began = time.perf_counter()
+    if not inputs.tiny:
+        _warm_up(inputs, scratch)
     for stage in stages:
         for case in cases_of(stage, inputs, found["broken"]):
             found["cases"].append(_one(_without(case, skip), runs, scratch, by_cpu))
@@ -83,6 +85,19 @@ def run(
             if keep is not None:
                 keep.write_text(json.dumps(found, indent=1) + "\n")
     return found
+
+
+def _warm_up(inputs: Inputs, scratch: Path) -> None:
+    """Lets what is compiled once on a machine be compiled; `stages.start` has what that takes."""
+    for command in (
+        (sys.executable, "-m", "benchmarks.suite.make", "warm", str(inputs.tiled(30))),
+        way("report.from_traces", inputs.demo, OUT, 2),
+        way("replay.step", 16, 400, "scale-fabric:factor=2"),
+    ):
+        try:
+            process.run(Way("warm-up", OURS, command, 2), scratch)
+        except process.Failed as e:
+            _tell(f"warming up: {e}")
 
 
 def _without(case: Case, skip: str) -> Case:

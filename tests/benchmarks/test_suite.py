@@ -247,7 +247,7 @@ def test_the_whole_run_from_command_to_page(known, tmp_path, monkeypatch, capsys
     kept, page = tmp_path / "kept.json", tmp_path / "page.md"
     monkeypatch.setattr(history.append, "__defaults__", (tmp_path / "runs.jsonl",))
     monkeypatch.setattr(history.rows, "__defaults__", (tmp_path / "runs.jsonl",))
-    words = ["--json", str(kept), "--docs", str(page), "--history"]
+    words = ["--tiny", "--json", str(kept), "--docs", str(page), "--history"]
     assert command.main(words) == 1  # an input could not be made
     out, err = capsys.readouterr()
     assert "no input" in err

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
-from benchmarks.suite.case import LIMIT, OURS, PEER, Bound, Case, Ratio, Way, cli, stage
+from benchmarks.suite.case import LIMIT, OURS, OUT, PEER, Bound, Case, Ratio, Way, cli, stage
 from benchmarks.suite.inputs import Inputs, without
 
 
@@ -51,4 +51,19 @@ def asked(inputs: Inputs) -> Iterator[Case]:
         (*ways, Way("plain DuckDB, the table", LIMIT, _python(plain), 2)),
         tuple(Ratio(w.name, "plain DuckDB, the table") for w in ways),
         tuple(Bound(w.name, "seconds", 1.0, "retime sql on a small job under 1 s") for w in ways),
+    )  # fmt: skip
+
+
+@stage("start")
+def first(inputs: Inputs) -> Iterator[Case]:
+    """The first ingest of all on a machine, which compiles, and the ones after it."""
+    path = inputs.tiled(0.5 if inputs.tiny else 30)
+    words = cli("ingest", path, "--job", "one", "--warehouse", f"{OUT}/warehouse")
+    empty = ("env", f"XDG_CACHE_HOME={OUT}/cache", f"NUMBA_CACHE_DIR={OUT}/numba")
+    names = "the first ingest on a machine", "the next ones"
+    yield Case(
+        "start, ingest of 30 MB with empty caches", "start", 1, "calls",
+        (Way(names[0], OURS, (*empty, *words), 2, rounds=1), Way(names[1], OURS, words, 2)),
+        (Ratio(*names),),
+        note="What is compiled is kept; the command says that it compiles.",
     )  # fmt: skip
