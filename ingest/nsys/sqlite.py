@@ -1,8 +1,9 @@
-"""Tables of a SQLite export, read column by column through ADBC; views and tricks are refused."""
+"""Tables of a SQLite export, from its pages or through ADBC; views and tricks are refused."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +14,14 @@ import adbc_driver_sqlite.dbapi as adbc
 import pyarrow as pa
 
 from ..errors import Damaged, UnusableInput, line_of
+from .btree import NotPlain, Pages, Stored, batches
 from .columns import BYTES, INT, READ, REAL
 from .damage import until_damage
 from .fit import OnOdd
 
 BATCH_ROWS = 16384
+SMALL_BYTES = 16 << 20
+"""The pages of a smaller file are left to SQLite: compiled code takes a second to load."""
 
 _TROUBLE = (adbc_driver_manager.Error, pa.ArrowException, OSError, ValueError)
 
@@ -58,10 +62,16 @@ class SqliteTables:
             raise Damaged(told, path=name) from e
         self.other: list[str] = []
         self.columns: dict[str, list[str]] = {}
+        self._stored: dict[str, tuple[int, list[Stored]]] = {}
+        self._pages: Pages | None = None
+        if path.stat().st_size >= SMALL_BYTES or f"{__package__}.leaves" in sys.modules:
+            with contextlib.suppress(NotPlain, OSError):
+                self._pages = Pages(path)
+                self._open.callback(self._pages.close)
         for table, kind, root in found:
             if kind == "table" and root:
                 if table in READ:
-                    self.columns[table] = self._columns(table)
+                    self.columns[table] = self._columns(table, root)
                 elif isinstance(table, str):
                     self.other.append(table)
             elif table in READ and kind in ("view", "table"):
@@ -94,13 +104,17 @@ class SqliteTables:
             "CASE typeof(rootpage) WHEN 'integer' THEN rootpage ELSE 0 END FROM sqlite_master"
         )
 
-    def _columns(self, table: str) -> list[str]:
+    def _columns(self, table: str, root: int) -> list[str]:
         """Its stored columns: what a generated one computes is the file's code, not its data."""
         try:
             found = self._rows(f"PRAGMA table_xinfo({_quoted(table)})")
         except _TROUBLE as e:
             self._odd("damaged_table", f"{table} cannot be read ({line_of(e)})", "lost")
             return []
+        with contextlib.suppress(TypeError, AttributeError):  # of a damaged list
+            stored = [Stored(r[1], r[2] + "", bool(r[5]), r[6] != 0) for r in found]
+            # Of a table that is listed twice SQLite knows which is meant.
+            self._stored[table] = (0 if table in self._stored else root, stored)
         return [r[1] for r in found if r[6] in (0, 1)]
 
     def has_rows(self, table: str) -> bool:
@@ -115,14 +129,33 @@ class SqliteTables:
 
         Where a page cannot be read the table ends there, and a problem says so.
         """
+        yield from until_damage(self._rows_of(table, columns), table, _TROUBLE, self._odd)
+
+    def _rows_of(self, table: str, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
+        """From the pages themselves as far as they are ordinary, else from SQLite."""
+        n = 0
+        if self._pages is not None and table in self._stored:
+            root, stored = self._stored[table]
+            try:
+                for batch in batches(self._pages, root, stored, columns, BATCH_ROWS):
+                    yield batch
+                    n += batch.num_rows
+                return
+            except (NotPlain, OSError):
+                pass
+        for batch in self._by_sqlite(table, columns):
+            # The same rows come again before the others.
+            skip = min(n, batch.num_rows)
+            n -= skip
+            if skip < batch.num_rows:
+                yield batch.slice(skip)
+
+    def _by_sqlite(self, table: str, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
         chosen = ", ".join(
             f"{_GUARDS.get(kind, _GUARDS[BYTES]).format(c=_quoted(c))} AS {_quoted(c)}"
             for c, kind in columns.items()
         )
         query = f"SELECT {chosen} FROM {_quoted(table)} NOT INDEXED"
-        yield from until_damage(self._batches(query), table, _TROUBLE, self._odd)
-
-    def _batches(self, query: str) -> Iterator[pa.RecordBatch]:
         with self._connection.cursor(
             adbc_stmt_kwargs={"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)}
         ) as cursor:
