@@ -84,14 +84,46 @@ def test_the_script_ingests_without_pandas(demo_job: Path, tmp_path: Path) -> No
     assert "pandas: False" in ran.stdout
 
 
-def test_help_imports_nothing_heavy() -> None:
+def imported(args: list[str], folder: Path) -> set[str]:
+    """The modules that a process has which was the script with these arguments."""
     code = (
-        "import sys; from retime import cli; cli.run(['--help']); "
-        "heavy = {'duckdb', 'polars', 'pyarrow', 'numba', 'numpy', 'altair', 'vl_convert'}; "
-        "sys.exit(','.join(sorted(heavy & set(sys.modules))) or 0)"
+        "import atexit, json, sys; from retime import cli; "
+        "atexit.register(lambda: open('modules.json', 'w').write(json.dumps(list(sys.modules)))); "
+        "cli.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args], capture_output=True, text=True, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
+    return set(json.loads((folder / "modules.json").read_text()))
+
+
+NEVER = {
+    "altair", "fsspec", "pandas", "pydantic", "ray", "s3fs", "scipy", "typer", "vl_convert",
+}  # fmt: skip
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    heavy = {*NEVER, "asyncio", "duckdb", "llvmlite", "numba", "numpy", "polars", "pyarrow", "rich"}
+    for args in (["--help"], ["--version"]):
+        modules = imported(args, tmp_path)
+        assert not heavy & modules
+        assert not [m for m in modules if m.startswith("retime.ingest.kineto")]
+    assert not (heavy - {"numpy"}) & imported(["ingest", "--help"], tmp_path)
+
+
+def test_a_query_imports_no_compiler_and_no_store(warehouse: Path, tmp_path: Path) -> None:
+    query = ["sql", "SELECT count(*) FROM waits", "--warehouse", str(warehouse)]
+    imported(query, tmp_path)  # what is computed once is kept
+    modules = imported(query, tmp_path)
+    assert not (NEVER - {"fsspec"}) & modules  # DuckDB reads the files through one of its own
+    assert not {"llvmlite", "numba"} & modules
+
+
+def test_a_small_ingest_imports_no_engine(demo_job: Path, tmp_path: Path) -> None:
+    trace = str(demo_job / "rank0.json.gz")
+    modules = imported(["ingest", trace, "--job", "one", "--warehouse", "w"], tmp_path)
+    assert not {*NEVER, "asyncio", "duckdb", "numba", "polars", "pyarrow.dataset", "rich"} & modules
 
 
 @pytest.mark.parametrize(

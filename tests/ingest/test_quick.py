@@ -78,3 +78,11 @@ def test_mixed_columns_equal_the_reference(read, seed):
     expected = read("lenient", data)
     assert read("quick", data) == expected
     assert read("scanner", data)[0] == expected[0]
+
+
+@pytest.mark.parametrize("word", [b"NaN", b"trux", b"[1, ,2]", b"[NaN]", b"1.2.3", b"Infinity"])
+def test_the_same_is_said_of_words_that_are_no_json(read, word):
+    data = b'[{"ph":"X","ts":1,"x":' + word + b"}]"
+    rows, _, problems = read("scanner", data)
+    assert rows == [{"ph": "X", "ts_ns": 1000, "offset": 1}]
+    assert read("quick", data)[::2] == (rows, problems)
