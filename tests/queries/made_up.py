@@ -18,7 +18,8 @@ Rows = list[dict[str, Any]]
 
 NAMES = ("gemm", "attention", "all_reduce", "nccl:all_gather", "aten::add",
          "enumerate(DataLoader)#x", "get_batch", "cudaLaunchKernel", "cudaStreamSynchronize",
-         "torch/utils/data/dataloader.py(1): __next__", "data loading 7", "c10d::send", None)  # fmt: skip
+         "torch/utils/data/dataloader.py(1): __next__", "data loading 7", "c10d::send",
+         None)  # fmt: skip
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "scatter", "reduce",
        "gather", "send", "recv", "send_recv", "barrier", "unknown")  # fmt: skip
 
@@ -52,10 +53,12 @@ def job(seed: int) -> dict[str, Rows]:
                 steps.append({"rank": rank, "step": step // r.choice((1, 1, 1, 2)),
                               "start_ns": t, "end_ns": t + long})  # fmt: skip
                 t += max(1, long + r.choice((0, 0, 5, -1)))
-        for _ in range(r.randint(0, 40)):
-            events.append(_event(r, rank, next(ids), base, span, devices))
-        for _ in range(r.randint(0, 12)):
-            collectives.append(_part(r, rank, next(ids), base, span, n, events, devices))
+        many = r.randint(0, 40)
+        events += [_event(r, rank, next(ids), base, span, devices) for _ in range(many)]
+        many = r.randint(0, 12)
+        collectives += [
+            _part(r, rank, next(ids), base, span, n, events, devices) for _ in range(many)
+        ]
     comms = [{"comm": c, "dim": r.choice(("dp", "tp", None)), "size": r.choice((n, None))}
              for c in ("w", "v") if r.random() < 0.8]  # fmt: skip
     return {"ranks": known, "events": events, "steps": steps, "comms": comms,
@@ -91,8 +94,9 @@ def _part(
     if carried < 0.6:
         event = id
         events.append({
-            "rank": rank, "event_id": id, "kind": "kernel" if devices else r.choice(("annotation", "host_op")),
-            "name": f"nccl_{op}", "start_ns": start, "dur_ns": end - start, "thread": r.choice(("1", "3")),
+            "rank": rank, "event_id": id, "name": f"nccl_{op}",
+            "kind": "kernel" if devices else r.choice(("annotation", "host_op")),
+            "start_ns": start, "dur_ns": end - start, "thread": r.choice(("1", "3")),
             "category": "comm", "correlation": r.choice((None, *range(1, 14))),
         })  # fmt: skip
     elif carried < 0.75 and (

@@ -1,0 +1,62 @@
+"""What is stored of views is what they compute, row by row, whatever happens in a job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from retime.ingest.made import causes
+from retime.queries import loader
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import made_up
+
+SEEDS = range(8)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_stored_rows_are_those_that_are_computed(tmp_path: Path, seed: int):
+    files, made = made_up.written(tmp_path / "j", made_up.job(seed))
+    assert "_made_breakdown" in made  # nothing in these jobs is left to the views
+    stored = loader.connect({"j": {**files, **made}}, threads=1)
+    computed = loader.connect({"j": files}, threads=1)
+    for view, table in loader.STORED.items():
+        if table not in made:
+            continue
+        shape = computed.execute(f"DESCRIBE _{view}").fetchall()
+        assert {c[:2] for c in stored.execute(f"DESCRIBE _{view}").fetchall()} == {
+            c[:2] for c in shape
+        }
+        rows = f"SELECT {', '.join(c[0] for c in shape)} FROM _{view} ORDER BY ALL"
+        assert stored.execute(rows).fetchall() == computed.execute(rows).fetchall(), view
+
+
+def test_said_categories_are_followed(tmp_path: Path):
+    files, made = made_up.written(tmp_path / "j", made_up.job(3))
+    said = {"j": {"gemm": "comm"}}
+    stored = loader.connect({"j": {**files, **made}}, categories=said, threads=1)
+    computed = loader.connect({"j": files}, categories=said, threads=1)
+    for view in ("step_breakdown", "kernel_stats", "idle_gaps", "step_composition", "waits"):
+        rows = f"FROM {view} ORDER BY ALL"
+        assert stored.execute(rows).fetchall() == computed.execute(rows).fetchall()
+
+
+def test_names_are_those_of_the_library():
+    text = "".join(loader.library())
+    for part in causes.LOADING_RANGE.split("|(^|")[1:]:
+        assert part in text
+    assert causes.LOADING_FRAME in text
+    assert causes.LOADING_BEGINS in text
+    assert all(f"'{name}'" in text for name in causes.BLOCKING)
+
+
+def test_jobs_with_and_without_stored_rows_are_read_together(tmp_path: Path):
+    one, made = made_up.written(tmp_path / "a", made_up.job(1))
+    other, _ = made_up.written(tmp_path / "b", made_up.job(2))
+    both = loader.connect({"a": {**one, **made}, "b": other}, threads=1)
+    plain = loader.connect({"a": one, "b": other}, threads=1)
+    for view in ("step_breakdown", "overlap", "idle_gaps", "waits", "late_ranks", "kernel_stats"):
+        rows = f"FROM {view} ORDER BY ALL"
+        assert both.execute(rows).fetchall() == plain.execute(rows).fetchall()
