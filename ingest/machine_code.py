@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import hashlib
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -205,9 +206,10 @@ def _path(code: Code) -> Path:
 
     found = hashlib.sha256()
     for part in (
-        FORMAT, code, llvmlite.__version__, llvm.get_default_triple(), llvm.get_host_cpu_name(),
-        llvm.get_host_cpu_features().flatten(), os.environ.get("NUMBA_CPU_NAME"),
-        os.environ.get("NUMBA_CPU_FEATURES"), os.environ.get("NUMBA_OPT"),
+        FORMAT, code, _numba_version(), llvmlite.__version__, llvm.get_default_triple(),
+        llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),
+        os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"),
+        os.environ.get("NUMBA_OPT"),
     ):  # fmt: skip
         found.update(repr(part).encode() + b"\0")
     here = Path(__file__).resolve().parent
@@ -215,6 +217,23 @@ def _path(code: Code) -> Path:
         found.update((here / source).read_bytes() + b"\0")
     name = code.module.rpartition(".")[2]
     return caches.folder() / f"code-{name}-{found.hexdigest()[:24]}"
+
+
+def _numba_version() -> bytes | str:
+    """What tells numba's versions apart, without importing it: how code is called is its own.
+
+    A file of numba says it in no time; looking through what is installed takes longer than to load
+    the code.
+    Raises ImportError where it is not installed.
+    """
+    found = importlib.util.find_spec("numba")
+    if found is None or found.origin is None:
+        raise ImportError("numba is not installed")
+    with contextlib.suppress(OSError):
+        return Path(found.origin).with_name("_version.py").read_bytes()
+    from importlib.metadata import version
+
+    return version("numba")
 
 
 def _making(path: Path) -> Path:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,3 +175,22 @@ def test_where_nothing_can_be_kept_nothing_is_begun(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert machine_code.load(CODE) is None
     assert not machine_code.start(CODE)
+
+
+def test_code_of_another_compiler_is_not_called(caches: Path, tmp_path: Path, monkeypatch) -> None:
+    for version in ("1", "2"):
+        folder = tmp_path / version
+        folder.mkdir()
+        (folder / "numba.py").touch()
+        (folder / "_version.py").write_text(version)
+    names = [machine_code._path(CODE)]
+    for version in ("1", "2"):
+        monkeypatch.setattr(
+            machine_code.importlib.util, "find_spec",
+            lambda name, of=version: SimpleNamespace(origin=str(tmp_path / of / "numba.py")),
+        )  # fmt: skip
+        names.append(machine_code._path(CODE))
+        assert machine_code.load(CODE) is None
+    (tmp_path / "2" / "_version.py").unlink()  # then the installed package says which
+    names.append(machine_code._path(CODE))
+    assert len(set(names)) == len(names)
