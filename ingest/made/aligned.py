@@ -56,9 +56,9 @@ def clocks(ranks: pa.Table) -> dict[int, Clock]:
         own.append(name)
         begin, end = r["start_ns"], r["end_ns"]
         if begin is not None:
-            first[name] = min(begin, first.get(name, begin))
+            first[name] = min(int(begin), first.get(name, int(begin)))
         if end is not None:
-            last[name] = max(end, last.get(name, end))
+            last[name] = max(int(end), last.get(name, int(end)))
     found: dict[int, Clock] = {}
     for r, name in zip(rows, own, strict=True):
         drift, error = r["clock_drift_ppm"] or 0.0, r["clock_error_ns"]
