@@ -22,6 +22,15 @@ USUAL_RATIO = 12
 """Decompressed to compressed size of a log, for that estimate."""
 
 
+def prepare(n_bytes: int, code: machine_code.Code) -> None:
+    """Told how many bytes a process is about to parse: many small logs are worth it as one large.
+
+    Loads what is kept; nothing is compiled for this.
+    """
+    if n_bytes >= WORTH_LOADING_BYTES:
+        machine_code.load(code)
+
+
 def functions(source: Source, code: machine_code.Code) -> machine_code.Functions | None:
     """The compiled functions where they pay for this source, or are there already; else None."""
     size = source.size_bytes * (USUAL_RATIO if source.compressed else 1)

@@ -79,6 +79,14 @@ def _has_message(data: bytes) -> bool:
     return False
 
 
+def prepare(n_bytes: int) -> None:
+    """Told how many (decompressed) bytes this process is about to parse, in all files together."""
+    from . import compiled_code
+    from .debug_log_scan_code import CODE
+
+    compiled_code.prepare(n_bytes, CODE)
+
+
 def parse(
     source: Source, *, rank: int | None = None, threads: int = 1
 ) -> Iterator[tuple[str, pa.RecordBatch]]:

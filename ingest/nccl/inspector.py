@@ -27,6 +27,14 @@ def looks_like(head: bytes, name: str) -> bool:
     return bool(_RECORD.match(head) or _METRIC.match(head))
 
 
+def prepare(n_bytes: int) -> None:
+    """Told how many (decompressed) bytes this process is about to parse, in all files together."""
+    from . import compiled_code
+    from .inspector_scan_code import CODE
+
+    compiled_code.prepare(n_bytes, CODE)
+
+
 def parse(
     source: Source, *, rank: int | None = None, threads: int = 1
 ) -> Iterator[tuple[str, pa.RecordBatch]]:

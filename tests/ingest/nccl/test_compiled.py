@@ -112,7 +112,13 @@ def made_log(seed: int, n_lines: int = 300) -> bytes:
             + r.choice((" channel{Lo..Hi}={0..3}", " time 12.5", "")) + tail
         )  # fmt: skip
 
-    out += [init(True) for _ in range(3)]
+    if seed % 6:  # else nothing says who has which rank
+        out += [
+            f"{host}:{pid}:{pid} [{dev}] NCCL INFO ncclCommInitRank comm 0xfeed rank {dev} "
+            f"nranks 5 cudaDev {dev} nvmlDev {dev} busId 41000 commId 0x77 - Init COMPLETE\n"
+            for host, pid, dev in processes
+        ]
+    out += [init(True) + "\n" for _ in range(3)]
     for _ in range(n_lines):
         line = r.choice((call,) * 12 + (choice,) * 5 + (
             lambda: init(True), lambda: init(False),
@@ -294,7 +300,7 @@ def read(parser, data: bytes, rank: int | None):
         for table, batch in parser.parse(source_of(data), rank=rank):
             found.setdefault(table, []).append(batch)
     except Exception as e:
-        return type(e).__name__, str(e)
+        found["error"] = type(e).__name__, str(e)
     return found
 
 
@@ -309,10 +315,7 @@ def read_twice(monkeypatch, parser, data: bytes, rank: int | None):
     functions = {f.name: getattr(scan, f.name) for f in readers.CODE.functions}
     monkeypatch.setattr(compiled_code, "functions", lambda *_: functions)
     compiled = read(parser, data, rank)
-    assert type(plain) is type(compiled), (plain, compiled)
-    if isinstance(plain, tuple):
-        assert plain == compiled
-        return {}
+    assert plain.pop("error", None) == compiled.pop("error", None)
     assert plain.keys() == compiled.keys()
     for table, batches in plain.items():
         assert [b.to_pylist() for b in compiled[table]] == [b.to_pylist() for b in batches], table
@@ -325,7 +328,7 @@ def test_debug_logs(monkeypatch, small, seed):
     data = made_log(seed)
     found = read_twice(monkeypatch, debug_log, data, None)
     read_twice(monkeypatch, debug_log, data, 5)
-    assert not found or sum(b.num_rows for b in found["collectives"]) > 8
+    assert not seed % 6 or sum(b.num_rows for b in found["collectives"]) > 50
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -333,14 +336,13 @@ def test_inspectors_lines(monkeypatch, small, seed):
     data = made_records(seed)
     found = read_twice(monkeypatch, inspector, data, None)
     read_twice(monkeypatch, inspector, data, 5)
-    assert not found or sum(b.num_rows for b in found["collectives"]) > 8
+    assert sum(b.num_rows for b in found["collectives"]) > 8
 
 
 def test_rooms_of_their_usual_size(monkeypatch):
-    logs = [read_twice(monkeypatch, debug_log, made_log(seed, 1500), None) for seed in range(4)]
-    assert any("collectives" in found for found in logs)
+    assert read_twice(monkeypatch, debug_log, made_log(1, 1500), None)["collectives"]
     records = b"".join(made_records(seed) for seed in range(20, 24))
-    assert read_twice(monkeypatch, inspector, records, 5)["collectives"]
+    assert read_twice(monkeypatch, inspector, records, None)["collectives"]
 
 
 def test_a_log_that_ends_anywhere(monkeypatch):
