@@ -14,6 +14,9 @@ from ..ingest.schema import TABLES
 if TYPE_CHECKING:
     from ..ingest.warehouse import Snapshot, Warehouse
 
+LISTED = tuple(t.name for t in TABLES.values() if not t.made)
+"""Tables whose files are listed: what views have stored is for them alone."""
+
 COLUMNS = {
     "job": pl.String,
     "table": pl.String,
@@ -25,8 +28,8 @@ COLUMNS = {
 
 def check_table(name: str | None) -> None:
     """Raises UsageError for what is not a table; a view has no files of its own."""
-    if name is not None and name not in TABLES:
-        raise UsageError(f"no table {name!r} has files; there are {', '.join(TABLES)}")
+    if name is not None and name not in LISTED:
+        raise UsageError(f"no table {name!r} has files; there are {', '.join(LISTED)}")
 
 
 def of_jobs(store: Warehouse, jobs: list[str]) -> pl.DataFrame:
@@ -56,6 +59,6 @@ def _of_snapshot(store: Warehouse, snapshot: Snapshot) -> list[tuple[str, str, s
         files[table] = [folder.address(part.file)]
     return [
         (snapshot.job, table, path, known[path].rows, known[path].bytes)
-        for table in TABLES
+        for table in LISTED
         for path in files.get(table, [])
     ]

@@ -13,6 +13,7 @@ from pathlib import Path
 from . import counting, rooms, settings, store, tidying
 from .errors import NoSources, StoreBusy, UsageError, WarehouseError
 from .keeping import tombstone
+from .made import OF_EVENTS
 from .manifest import BadManifest, Generation, Manifest
 from .schema import TABLES, Problem
 from .store import Folder, reading
@@ -302,12 +303,14 @@ def assemble(
                 older.add(table)
     # Sources of a pack share files, and all of a pack's sources are there.
     files = {table: list(dict.fromkeys(paths)) for table, paths in files.items()}
-    for table, parts in generation.tables.items():
-        files[table] += [derived_folder.address(p.file) for p in parts]
-    problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
     pruned: dict[str, int] = {}
     for m in manifests:
         pruned |= {t: max(at_ns, pruned.get(t, 0)) for t, at_ns in m.pruned.items()}
+    for table, parts in generation.tables.items():
+        if table in OF_EVENTS and "events" in pruned:
+            continue  # made before: the same job derived again has none
+        files[table] += [derived_folder.address(p.file) for p in parts]
+    problems = [Problem("bad_manifest", str(e), "lost") for e in bad]
     problems += [_pruned(table, at_ns, manifests) for table, at_ns in pruned.items()]
     rules = tuple(settings.usable(folder).said.kernels)
     return Snapshot(

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from .. import __version__
 from ..ingest.kernels import class_of_category
+from ..ingest.made import OF_EVENTS
 from ..ingest.schema import TABLES, Table
 from . import prepared
 
@@ -79,7 +80,7 @@ def connect(
             lacking = {j for j, tables in (older or {}).items() if table.name in tables}
             con.execute(_view(table, by_job, said if table.name == "events" else (), lacking))
     for view, table in STORED.items():
-        its = [j for j in chosen if files[j].get(table) and not (j in said and view in OF_EVENTS)]
+        its = [j for j in chosen if files[j].get(table) and not (j in said and table in OF_EVENTS)]
         if its:
             con.execute(_reading_stored(view, its, [j for j in chosen if j not in its]))
     return con
@@ -96,9 +97,6 @@ STORED = {
 }
 """Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
 need not be computed (`_computed_<name>`)."""
-
-OF_EVENTS = frozenset(STORED) - {"participations", "lateness", "arrivals"}
-"""Those of them that follow from the categories of kernels, as the sources have them."""
 
 
 def _reading_stored(view: str, stored: Sequence[str], others: Sequence[str]) -> str:

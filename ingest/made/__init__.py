@@ -5,3 +5,7 @@ where they are missing the view computes, where they are there it reads. Whateve
 ordinary (a time that is not there, a step without length) is left to the views: then a job has
 none of these rows, and nobody needs to know.
 """
+
+OF_EVENTS = frozenset({"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels"})
+"""Tables that follow from `events`: they hold no longer where rows of that were pruned, or where
+kernels are said to be of other categories."""

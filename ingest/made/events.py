@@ -22,7 +22,8 @@ KINDS = ("kernel", "memcpy", "memset", "runtime", "host_op", "annotation", "pyth
 KERNEL, MEMCPY, MEMSET, RUNTIME, HOST_OP, ANNOTATION, PYTHON = range(len(KINDS))
 
 MOST_ROWS = 12_000_000
-"""Rows of a source that are held at a time; the ranks of a larger one are read in turns."""
+"""Rows of a source that are held at a time; the ranks of a larger one are read in turns. Where
+ranks have unequal shares, of which no manifest tells, up to twice as many."""
 
 
 class Texts:
@@ -77,8 +78,8 @@ class Words(NamedTuple):
 def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Events]:
     """The events of each rank that has any, in order of rank within what is read together.
 
-    Raises Odd for rows without a rank, for a rank in a source that does not name it, and for more
-    rows of one rank than may be held.
+    Raises Odd for rows without a rank, for a rank in a source that does not name it, for more
+    rows of one rank than may be held, and for a file that cannot be read.
     """
     for group in _together(manifests):
         parts = [p for m in group for p in m.tables.get("events", [])]
@@ -114,11 +115,12 @@ def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
 def _read(
     opened: slices.Open, parts: list[Part], ranks: list[int], turn: np.ndarray, words: Words
 ) -> Iterator[Events]:
-    columns = [
-        _needed(piece, ranks, turn, words)
-        for part in parts
-        for piece in slices.pieces(opened, part, list(COLUMNS))
-    ]
+    columns, held = [], 0
+    for piece in _pieces(opened, parts):
+        columns.append(_needed(piece, ranks, turn, words))
+        held += len(columns[-1][0])
+        if held > 2 * MOST_ROWS:
+            raise Odd
     if not columns:
         return
     whole = [np.concatenate(c) for c in zip(*columns, strict=True)]
@@ -130,6 +132,15 @@ def _read(
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
         if len(rows):
             yield Events(int(rank[rows[0]]), *(c[rows] for c in whole[1:]))
+
+
+def _pieces(opened: slices.Open, parts: list[Part]) -> Iterator[pa.Table]:
+    """All rows. Whoever asks for those of a damaged file is told; a job can be opened without."""
+    try:
+        for part in parts:
+            yield from slices.pieces(opened, part, list(COLUMNS))
+    except (pa.ArrowException, OSError) as e:
+        raise Odd from e
 
 
 def _needed(piece: pa.Table, ranks: list[int], turn: np.ndarray, words: Words) -> list[np.ndarray]:
