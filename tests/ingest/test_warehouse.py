@@ -198,7 +198,8 @@ def test_a_reader_goes_on_while_another_ingest_publishes(tmp_path, traces, wareh
 def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
     tmp_path, traces, warehouse, monkeypatch
 ):
-    old = warehouse.snapshot("j").generation.id
+    superseded = warehouse.snapshot("j").generation
+    old = superseded.id
     ingest(warehouse, traces(tmp_path / "2.fake", 2), job="j")
     new = warehouse.snapshot("j").generation.id
     assert warehouse.remove_orphans("j") == []
@@ -207,7 +208,8 @@ def test_superseded_derived_tables_go_when_nobody_is_to_read_them_any_more(
     monkeypatch.setattr(clock, "now_ns", lambda _: later)
     assert warehouse.remove_orphans("j") == []
     monkeypatch.setattr(clock, "now_ns", lambda _: later + 120 * 10**9)
-    assert len(warehouse.remove_orphans("j")) == 4  # the manifest; jobs, ranks, collectives
+    files = [f"_manifests/derived-{old}.json", *(p.file for p in superseded.parts)]
+    assert sorted(warehouse.remove_orphans("j")) == sorted(files)
     assert generations(warehouse) == {new}
 
 
