@@ -116,13 +116,17 @@ def start(code: Code) -> bool:
         if not _begin(path):
             _makers[code] = None
             return True
-        _makers[code] = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path), code.module, str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what it makes is for the next run, too
-        )
+        try:
+            _makers[code] = subprocess.Popen(
+                [sys.executable, "-c", _START, json.dumps(sys.path), code.module, str(path)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,  # what it makes is for the next run, too
+            )
+        except BaseException:
+            _making(path).unlink(missing_ok=True)
+            raise
     except (OSError, RuntimeError, ImportError):
         return False
     return True
@@ -133,7 +137,12 @@ def is_making(code: Code) -> bool:
     if code not in _makers:
         return False
     maker = _makers[code]
-    return maker is None or maker.poll() in (None, 0)
+    if maker is not None:
+        return maker.poll() in (None, 0)
+    try:
+        return time.time() - _making(_path(code)).stat().st_mtime < STALE_S
+    except (OSError, RuntimeError, ImportError):
+        return False
 
 
 def make_named(module: str, path: str) -> None:

@@ -112,11 +112,29 @@ def test_another_process_makes_it_once(caches: Path, tmp_path: Path, monkeypatch
     assert machine_code.start(CODE)
     assert len(started) == 1
     (mark,) = (tmp_path / "retime").iterdir()
+    assert machine_code.is_making(CODE)
+    mark.unlink()  # it failed, or was killed long ago
+    assert not machine_code.is_making(CODE)
+    mark.touch()
     old = time.time() - 2 * machine_code.STALE_S
     os.utime(mark, (old, old))
     monkeypatch.setattr(machine_code, "_makers", {})
     assert machine_code.start(CODE)
     assert len(started) == 2
+
+
+def test_where_no_process_can_be_begun_nobody_waits_for_it(
+    caches: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def refused(*_: object, **options: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(machine_code.subprocess, "Popen", refused)
+    assert not machine_code.start(CODE)
+    assert not machine_code.is_making(CODE)
+    assert not list((tmp_path / "retime").iterdir())
 
 
 def test_a_maker_that_fails_is_known(caches: Path, monkeypatch) -> None:
