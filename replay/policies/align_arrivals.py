@@ -85,11 +85,11 @@ def apply(
         aligned = once(graph, ("align-arrivals", *asked), lambda: _align(
             graph, chosen, ~named, of_op, cause
         ))  # fmt: skip
-        graph, apart = _scaled_to(graph, aligned, factor)
+        graph = _scaled_to(graph, aligned, factor)
         if graph is job.graph:
             return job.note(warnings=(ALONE,))
         if not ranks and factor < 1:
-            job = job.note(warnings=tuple(apart))
+            job = job.note(warnings=tuple(aligned.apart))
     shed = SHED.format(OTHERS if ranks else "")
     return job.with_graph(dur_ns=graph.dur_ns, gap_ns=graph.gap_ns).note(
         assumptions=(IDEAL if to == "ideal" else shed, *waits_say.who_is_late(job))
@@ -123,14 +123,24 @@ def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
     return np.maximum(best + np.rint((own - best) * factor).astype(np.int64), 0)
 
 
+class _Early(NamedTuple):
+    """Arrivals of a layer, each one's instance as a code, and how early it was by less work."""
+
+    arrive: np.ndarray
+    instance: np.ndarray
+    early_ns: np.ndarray
+
+
 class _Aligned(NamedTuple):
-    """A job with all lateness shed: any factor begins with it."""
+    """A job with all lateness shed: any factor begins with it. Nothing here holds the graph."""
 
     dur_ns: np.ndarray
     """int64 [n], as is `gap_ns`, in the order of the graph."""
     gap_ns: np.ndarray
-    layers: list[_Layer]
-    """Empty where nothing was aligned."""
+    early: list[_Early]
+    """By layer; empty where nothing was aligned."""
+    apart: list[str]
+    """What is to be said of ranks that stand apart in halves."""
 
 
 def _align(
@@ -143,7 +153,7 @@ def _align(
     """The durations and delays of the graph without lateness."""
     layers = [_Layer(graph, comms, chosen, others, of_op, cause) for comms in _layers(graph)]
     if not layers:
-        return _Aligned(graph.dur_ns, graph.gap_ns, [])
+        return _Aligned(graph.dur_ns, graph.gap_ns, [], [])
     order, place = graph.chains.order, graph.chains.place
     dur, gap, end = graph.dur_ns[order], graph.gap_ns[order], np.empty(graph.n, np.int64)
     shed_ns = 0
@@ -153,22 +163,20 @@ def _align(
             shed_ns += layer.shed(dur, gap, end)
         if shed_ns - before <= shed_ns * CONVERGED:
             break
-    return _Aligned(dur[place], gap[place], layers)
+    early = [_Early(layer.arrive, layer.instance, layer.early) for layer in layers]
+    apart = [said for layer in layers for said in layer.apart]
+    return _Aligned(dur[place], gap[place], early, apart)
 
 
-def _scaled_to(graph: TaskGraph, aligned: _Aligned, factor: float) -> tuple[TaskGraph, list[str]]:
-    """The graph with a share of its lateness, and what is to be said of ranks that stand apart in
-    halves."""
-    layers = aligned.layers
-    if not layers:
-        return graph, []
+def _scaled_to(graph: TaskGraph, aligned: _Aligned, factor: float) -> TaskGraph:
+    """The graph with a share of its lateness."""
+    if not aligned.early:
+        return graph
     graph = graph.with_(
         dur_ns=_scaled(graph.dur_ns, aligned.dur_ns, factor),
         gap_ns=_scaled(graph.gap_ns, aligned.gap_ns, factor),
     )
-    if factor < 1:
-        graph = _hold_early(graph, layers, factor)
-    return graph, [said for layer in layers for said in layer.apart]
+    return _hold_early(graph, aligned.early, factor) if factor < 1 else graph
 
 
 def _arrivals(graph: TaskGraph, comms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -252,7 +260,7 @@ class _Layer:
         return self.waits.shed(work, np.flatnonzero(self.chosen & (late > 0)), self.usual, late)
 
 
-def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGraph:
+def _hold_early(graph: TaskGraph, layers: list[_Early], factor: float) -> TaskGraph:
     """Arrivals that were early by less work move towards the median too, so their waits shrink.
 
     Last of all, and never beyond the last arrival of the aligned job: no collective starts later.
@@ -263,7 +271,7 @@ def _hold_early(graph: TaskGraph, layers: list[_Layer], factor: float) -> TaskGr
         at = end[layer.arrive]
         ready = np.full(layer.instance.max(initial=-1) + 1, np.iinfo(np.int64).min)
         np.maximum.at(ready, layer.instance, at)
-        held = np.rint(layer.early * (1 - factor)).astype(np.int64)
+        held = np.rint(layer.early_ns * (1 - factor)).astype(np.int64)
         gap[layer.arrive] += np.minimum(held, ready[layer.instance] - at)
     return graph.with_(gap_ns=gap)
 

@@ -1,5 +1,8 @@
 """align-arrivals: closed forms, who and what is moved, and waits of random arrivals."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -295,3 +298,15 @@ def test_parameters_as_typed():
 def test_it_says_what_it_assumes():
     assert POLICY.apply(one_late()).assumptions == (align_arrivals.SHED.format(""),)
     assert POLICY.apply(one_late(), to="ideal").assumptions == (align_arrivals.IDEAL,)
+
+
+def test_what_a_sweep_shares_does_not_hold_the_graph():
+    job = one_late()
+    graph = weakref.ref(job.graph)
+    POLICY.apply(job, factor=0.5)
+    gc.disable()  # a circle would go with the next collection: late, for gigabytes
+    try:
+        del job
+        assert graph() is None
+    finally:
+        gc.enable()
