@@ -8,8 +8,19 @@ import numpy as np
 import pyarrow as pa
 
 
+LIMIT = 1 << 62
+"""Of numbers that are added up here: what is beyond is left to SQL, which sees an overflow."""
+
+
 class Odd(Exception):
     """Something that is left to the views."""
+
+
+def within(values: np.ndarray) -> np.ndarray:
+    """The same numbers. Raises Odd where one is not within `LIMIT`."""
+    if not (-LIMIT < values.min(initial=0) and values.max(initial=0) < LIMIT):  # nor is NaN
+        raise Odd
+    return values
 
 
 class Clock(NamedTuple):
@@ -25,11 +36,15 @@ class Clock(NamedTuple):
     """ranks with the same one can be compared"""
 
     def align(self, host_ns: np.ndarray) -> np.ndarray:
-        """Times on the job's clock, as the macro `_aligned_ns` rounds them."""
-        moved = host_ns + self.offset_ns
+        """Times on the job's clock, as the macro `_aligned_ns` rounds them.
+
+        Raises Odd for times that are too far off.
+        """
+        moved = within(within(host_ns) + self.offset_ns)
         if self.drift_ppm == 0:
             return moved
-        return moved - rounded((host_ns - self.anchor_ns) * self.drift_ppm / 1e6)
+        drifted = within((host_ns - self.anchor_ns) * self.drift_ppm / 1e6)
+        return within(moved - rounded(drifted))
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
@@ -43,7 +58,10 @@ UNKNOWN = Clock(None, 0, 0.0, 0, None, "", "")
 
 
 def clocks(ranks: pa.Table) -> dict[int, Clock]:
-    """The clock of each rank. Raises Odd for a rank that is there twice or is none."""
+    """The clock of each rank.
+
+    Raises Odd for a rank that is there twice or is none, and for one whose clock is too far off.
+    """
     rows: list[Any] = ranks.select(
         ["rank", "host", "clock", "start_ns", "end_ns", "clock_offset_ns", "clock_drift_ppm",
          "clock_error_ns"]
@@ -69,6 +87,8 @@ def clocks(ranks: pa.Table) -> dict[int, Clock]:
         if known:
             span = last[name] - first[name]
             anchor = first[name] + (span // 2 if span >= 0 else -(-span // 2))
+            within(np.array([span, anchor], np.float64))
+        within(np.array([r["clock_offset_ns"] or 0], np.float64))
         found[r["rank"]] = Clock(
             r["host"], r["clock_offset_ns"] or 0, drift, anchor, error, name,
             "job" if error is not None else name,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .aligned import within
 from .segmented import LEAST, runs
 
 
@@ -23,13 +24,18 @@ class Stats(NamedTuple):
 
 
 def stats(name: np.ndarray, kind: np.ndarray, category: np.ndarray, dur_ns: np.ndarray) -> Stats:
-    """The durations (`LEAST` null) of each name, kind and category (codes, -1 null)."""
+    """The durations (`LEAST` null) of each name, kind and category (codes, -1 null).
+
+    Raises Odd where they add up to too much.
+    """
     most = int(category.max(initial=0)) + 2
     key = ((name + 1) * (int(kind.max(initial=0)) + 1) + kind) * most + category + 1
     of = np.lexsort((dur_ns, key))  # in order of duration, those that are not there first
     by = runs(key)
     known = by.total((dur_ns != LEAST).astype(np.int64))
-    total = by.total(np.where(dur_ns == LEAST, 0, dur_ns))
+    there = np.where(dur_ns == LEAST, 0, dur_ns)
+    within(np.abs(there.astype(np.float64)).sum(keepdims=True))
+    total = by.total(there)
     ends, sorted_dur = by.first + by.length, dur_ns[of]
 
     def quantile(percent: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..matching.participations import codes, ints, timed_rows
-from .aligned import UNKNOWN, Clock, Odd
+from .aligned import UNKNOWN, Clock, Odd, within
 from .segmented import LEAST, Runs, runs
 
 PAIRED = ("send", "recv", "send_recv")
@@ -230,9 +230,11 @@ def _n_ranks(
 def _message_bytes(
     collectives: pa.Table, ops: list[str], op: np.ndarray, n_ranks: np.ndarray
 ) -> np.ndarray:
-    """The macro `message_bytes`."""
+    """The macro `message_bytes`. Raises Odd for sizes that are too large."""
     null = int(LEAST)
     into, out = ints(collectives, "in_bytes", null), ints(collectives, "out_bytes", null)
+    most = max(into.max(initial=0), out.max(initial=0))
+    within(np.array([float(most) * n_ranks.max(initial=1)]))
     scaled_in = np.where((into != LEAST) & (n_ranks != LEAST), into * n_ranks, LEAST)
     scaled_out = np.where((out != LEAST) & (n_ranks != LEAST), out * n_ranks, LEAST)
 

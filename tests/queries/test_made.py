@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -60,3 +61,26 @@ def test_jobs_with_and_without_stored_rows_are_read_together(tmp_path: Path):
     for view in ("step_breakdown", "overlap", "idle_gaps", "waits", "late_ranks", "kernel_stats"):
         rows = f"FROM {view} ORDER BY ALL"
         assert both.execute(rows).fetchall() == plain.execute(rows).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("table", "values"),
+    [
+        ("events", {"start_ns": 2**63 - 5}),
+        ("events", {"start_ns": -(2**63) + 1}),
+        ("events", {"dur_ns": 2**62}),
+        ("collectives", {"start_ns": 2**62 + 3, "end_ns": 2**63 - 1}),
+        ("collectives", {"in_bytes": 2**62, "out_bytes": None, "op": "all_gather"}),
+        ("ranks", {"clock_offset_ns": 2**63 - 1}),
+        ("ranks", {"clock_drift_ppm": math.nan}),
+        ("ranks", {"clock_drift_ppm": math.inf}),
+        ("ranks", {"clock_drift_ppm": 1e300}),
+        ("ranks", {"start_ns": -(2**62), "end_ns": 2**62 + 7, "clock_drift_ppm": 1.0}),
+    ],
+)
+def test_numbers_that_overflow_are_left_to_the_views(tmp_path: Path, table: str, values: dict):
+    job = made_up.job(3)
+    for row in job[table]:
+        row.update(values)
+    _, made = made_up.written(tmp_path / "j", job)
+    assert not made
