@@ -75,7 +75,7 @@ def of_ranks(
 def _of_rank(
     files: Mapping[str, Sequence[Any]], small: Mapping[str, pl.DataFrame], rank: int
 ) -> dict[str, pl.DataFrame]:
-    """The tables of one rank, as `replay.load.tables` has those of all."""
+    """The tables of one rank, as `kineto.build` takes them."""
     mine = pl.col("rank") == rank
     parts = read(files, "collectives", mine & timed())
     events = read(files, "events", mine & kind_is(*DEVICE, *HOST, "sync"), COLUMNS)

@@ -3,17 +3,19 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
 import retime
 from retime.cli import run
 from retime.ingest import kernel_rules
 from retime.ingest.errors import UsageError
 from retime.replay import load
+from retime.replay.traced import events
 
 
 def trace(folder, rank=0):
     """One step of 1000 us on one GPU: a gemm of 300, an unknown name of 200, a copy of 100."""
-    events = [
+    made = [
         ("kernel", "nvjet_tst_192x192_64x3_2x1_v_bz_coopB_NNN", 0, 300),
         ("kernel", "void hydro::sweep<float>(float*)", 300, 200),
         ("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 500, 100),
@@ -21,7 +23,7 @@ def trace(folder, rank=0):
     rows = [
         {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": 7, "ts": 1000 + start, "dur": dur,
          "args": {"device": 0, "stream": 7, "correlation": i}}
-        for i, (cat, name, start, dur) in enumerate(events)
+        for i, (cat, name, start, dur) in enumerate(made)
     ]  # fmt: skip
     rows += [
         {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1,
@@ -74,13 +76,22 @@ def test_replay_reads_what_sql_reads(job):
     job.set_kernels(["hydro=comm"])
     snapshot = job.snapshot
     said = kernel_rules.categories(snapshot.files, snapshot.kernels)
-    events = load.tables(snapshot.files, said)["events"]
-    query = (
-        "SELECT event_id, name, category FROM events WHERE kind IN ('kernel', 'memcpy', 'runtime')"
+    words = events.Words()
+    everything = events.of_files(
+        snapshot.files["events"], words, lambda kind, *_: np.arange(len(kind)), said
     )
-    read = events.select("event_id", "name", "category").rows()
-    assert sorted(read) == sorted(job.sql(query).rows())
-    assert "comm" in events["category"].to_list()
+    read = everything.take(everything.of("kernel", "memcpy", "runtime"))
+    query = (
+        "SELECT event_id, name, coalesce(category = 'comm', false) FROM events "
+        "WHERE kind IN ('kernel', 'memcpy', 'runtime')"
+    )
+    texts = words.texts
+    rows = [
+        (e, texts[n], c)
+        for e, n, c in zip(read.event_id, read.name, read.is_comm.tolist(), strict=True)
+    ]
+    assert sorted(rows) == sorted(job.sql(query).rows())
+    assert any(c for _, _, c in rows)
     assert load.load(snapshot).graph is not None
 
 
