@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-
 LIMIT = 1 << 62
 """Of numbers that are added up here: what is beyond is left to SQL, which sees an overflow."""
 
@@ -18,7 +17,7 @@ class Odd(Exception):
 
 def within(values: np.ndarray) -> np.ndarray:
     """The same numbers. Raises Odd where one is not within `LIMIT`."""
-    if not (-LIMIT < values.min(initial=0) and values.max(initial=0) < LIMIT):  # nor is NaN
+    if not (values.min(initial=0) > -LIMIT and values.max(initial=0) < LIMIT):  # nor is NaN
         raise Odd
     return values
 
