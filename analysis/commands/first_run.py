@@ -10,7 +10,7 @@ from typing import Any
 AFTER_S = 1.0
 """Compiling that is over by then is not worth a line."""
 
-TEXT = "first run on this machine: compiling, about 20 s (later runs have it)"
+TEXT = "first run on this machine: compiling, about half a minute (later runs have it)"
 
 
 class FirstRun:

@@ -39,6 +39,9 @@ class Share(NamedTuple):
 
 ALL = np.iinfo(np.int64)
 
+SHARE_ROWS = 1 << 19
+"""Events of a share, but where one rank has more."""
+
 
 def build(frames: Mapping[str, pl.DataFrame], job: str = "") -> ReplayJob:
     """The replay job of traced ranks from the tables `events`, `collectives`, `ranks`, `steps`
@@ -71,7 +74,7 @@ def of_shares(
     ops, words = OpNames(), Words()
     all_ = kineto_collectives.collectives(tables.collectives, tables.comms, ops)
     whole = _Job(tables, all_, words)
-    pieces = sweep.over(whole.piece, shares, tasks=0)
+    pieces = sweep.over(whole.piece, shares, tasks=SHARE_ROWS)
     _number_shapes(pieces)
     warnings = _about_pieces(pieces, whole)
     graph, late, apart = draft.graph(pieces, all_, ops, words)

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from ...ingest.errors import WarehouseError
 from ...ingest.store import is_address, reading
-from .build import ALL, Share
+from .build import ALL, SHARE_ROWS, Share
+from .events import Events, Needed, Words
 from .events import of_files as events_of_files
-
-ROWS = 1 << 19
-"""Of a share, but where one rank has more."""
 
 
 class _File(NamedTuple):
@@ -34,7 +33,7 @@ def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]
     groups: list[list[_File]] = []
     high, rows = ALL.min, 0
     for file in files:
-        if not groups or (file.low > high and rows + file.rows > ROWS):
+        if not groups or (file.low > high and rows + file.rows > SHARE_ROWS):
             groups.append([])
             rows = 0
         groups[-1].append(file)
@@ -45,9 +44,26 @@ def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]
     lows = [ALL.min, *(group[0].low for group in groups[1:])]
     highs = [*(low - 1 for low in lows[1:]), ALL.max]
     return [
-        Share(low, high, partial(events_of_files, [f.path for f in group], categories=categories))
+        Share(low, high, partial(_read, [f.path for f in group], (low, high), categories))
         for low, high, group in zip(lows, highs, groups, strict=True)
     ]
+
+
+def _read(
+    paths: Sequence[str],
+    span: tuple[int, int],
+    categories: Mapping[str, str],
+    words: Words,
+    needed: Needed,
+) -> Events:
+    """The rows that count. Raises WarehouseError where a rank is not among those that were told."""
+    found = events_of_files(paths, words, needed, categories)
+    if len(found.rank) and not span[0] <= found.rank.min() <= found.rank.max() <= span[1]:
+        raise WarehouseError(
+            f"{paths[0]}: it, or a file read with it, has rows of other ranks than its own "
+            "statistics say, so no graph can be made of the job; ingest it again"
+        )
+    return found
 
 
 def _looked_at(path: str) -> _File:

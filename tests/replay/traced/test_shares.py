@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 import pytest
+from retime.ingest.errors import WarehouseError
 from retime.replay.graph import Kind
 from retime.replay.traced import build as kineto
 from retime.replay.traced import shares
@@ -67,7 +68,7 @@ def test_by_some_ranks_at_a_time(frames, size):
 
 
 def test_from_files_of_which_one_has_several_ranks_and_two_have_one(frames, tmp_path, monkeypatch):
-    monkeypatch.setattr(shares, "ROWS", 1)
+    monkeypatch.setattr(shares, "SHARE_ROWS", 1)
     events = frames["events"]
     parts = (
         events.filter(pl.col("rank") < 2),
@@ -81,6 +82,25 @@ def test_from_files_of_which_one_has_several_ranks_and_two_have_one(frames, tmp_
     of = shares.of_files(paths[::-1], {})
     assert [(s.low, s.high) for s in of] == [(ALL.min, 1), (2, 2), (3, ALL.max)]
     same(kineto.build(frames), kineto.of_shares(small(frames), of))
+
+
+def test_a_file_with_other_ranks_than_it_says_gives_no_wrong_graph(frames, tmp_path, monkeypatch):
+    monkeypatch.setattr(shares, "SHARE_ROWS", 1)
+    paths = [tmp_path / f"{rank}.parquet" for rank in range(RANKS)]
+    for rank, path in enumerate(paths):
+        frames["events"].filter(pl.col("rank") == rank).write_parquet(path)
+    true = shares._looked_at
+    lies = {str(paths[2]): 3, str(paths[3]): 2}
+
+    def looked_at(path):
+        said = lies.get(path)
+        found = true(path)
+        return found if said is None else found._replace(low=said, high=said)
+
+    monkeypatch.setattr(shares, "_looked_at", looked_at)
+    of = shares.of_files(paths, {})
+    with pytest.raises(WarehouseError, match=r"[23]\.parquet: .*rows of other ranks"):
+        kineto.of_shares(small(frames), of)
 
 
 def test_a_rank_whose_collectives_are_on_the_host_needs_its_host_events(tables):
