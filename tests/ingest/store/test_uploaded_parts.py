@@ -4,6 +4,7 @@ import pytest
 from retime.ingest import clashes, detect, object_commits, staging, store
 from retime.ingest.errors import WarehouseError
 from retime.ingest.on_ray import Seen, nodes, staged
+from retime.ingest.roster import Roster
 from retime.ingest.run import ingest
 from retime.ingest.sources import find_sources
 from retime.ingest.warehouse import Warehouse
@@ -46,20 +47,20 @@ def test_they_count_when_their_manifest_stands_and_are_gone_where_it_was_there(
     assert files(first) != files(second)
     assert parts(folder) == sorted(files(first) + files(second))
     assert not any(name.startswith("_manifests/") for name in folder.sizes())
-    known = {}
-    assert staging.commit(folder, tmp_path, [], first.manifest, known) is True
-    assert staging.commit(folder, tmp_path, [], second.manifest, known) is False
+    roster = Roster(folder)
+    assert staging.commit(folder, tmp_path, [], first.manifest, roster) is True
+    assert staging.commit(folder, tmp_path, [], second.manifest, roster) is False
     assert parts(folder) == files(first)
     (standing,), bad = Warehouse(place).manifests("j")
     assert (standing, bad) == (first.manifest, [])
 
 
 def test_those_of_a_source_that_clashes_or_is_given_up_are_gone(folder, uploaded, tmp_path):
-    known = {}
+    roster = Roster(folder)
     first = uploaded(0)
-    assert staging.commit(folder, tmp_path, [], first.manifest, known)
+    assert staging.commit(folder, tmp_path, [], first.manifest, roster)
     with pytest.raises(clashes.RankClash):
-        staging.commit(folder, tmp_path, [], uploaded(0, rows=7).manifest, known)
+        staging.commit(folder, tmp_path, [], uploaded(0, rows=7).manifest, roster)
     assert parts(folder) == files(first)
     left = [uploaded(1), uploaded(2)]
     object_commits.give_up(folder, [done.manifest for done in left])
@@ -70,7 +71,7 @@ def test_one_that_went_meanwhile_is_told_and_nothing_stands(folder, uploaded, tm
     done = uploaded(0)
     folder.remove(files(done)[:1])
     with pytest.raises(WarehouseError, match=r"gone or cut since it was uploaded, so .*0-0\.fake"):
-        staging.commit(folder, tmp_path, [], done.manifest, {})
+        staging.commit(folder, tmp_path, [], done.manifest, Roster(folder))
     assert folder.sizes() == {}
 
 

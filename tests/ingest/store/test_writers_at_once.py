@@ -10,6 +10,7 @@ from retime.ingest.errors import StoreBusy, WarehouseError
 from retime.ingest.keeping import prune
 from retime.ingest.manifest import encoded, manifest_name
 from retime.ingest.on_ray import staged
+from retime.ingest.roster import Roster
 from retime.ingest.run import ingest
 from retime.ingest.sources import find_sources
 from retime.ingest.store import claims
@@ -43,7 +44,7 @@ def test_a_prune_leaves_what_a_node_has_only_just_uploaded(
     prune.prune(folder)
     removed = prune.finish(folder, 0)
     assert any(f.startswith("events/") for f in removed)  # of the pruned job: at once
-    assert staging.commit(folder, tmp_path, [], late, {})
+    assert staging.commit(folder, tmp_path, [], late, Roster(folder))
     (standing,), bad = Warehouse(place).manifests("j")
     assert (standing, bad) == (late, [])
 
@@ -74,7 +75,7 @@ def test_parts_that_go_while_a_commit_waits_for_its_claims_are_missed(
 
     monkeypatch.setattr(object_commits, "claimed", slow)
     with pytest.raises(WarehouseError, match="gone or cut since it was uploaded"):
-        staging.commit(folder, tmp_path, [], late, {})
+        staging.commit(folder, tmp_path, [], late, Roster(folder))
     assert not any(f.startswith("_manifests/") for f in folder.sizes())
 
 
@@ -109,10 +110,10 @@ def test_of_two_traces_of_a_rank_that_both_came_to_stand_one_is_refused(
 
     monkeypatch.setattr(object_commits, "_stand", slow)
     monkeypatch.setattr(object_commits, "YIELD_S", 0.05)
-    known = {}
+    roster = Roster(folder)
     with pytest.raises(clashes.RankClash, match="rank 1 of job j clashes"):
-        staging.commit(folder, tmp_path, [], mine, known)
-    assert set(known) == {manifest_name(other)}
+        staging.commit(folder, tmp_path, [], mine, roster)
+    assert roster.files == {manifest_name(other)}
     assert Warehouse(place).manifests("j") == ([other], [])
     assert {f for f in folder.sizes() if f.endswith(".parquet")} == {p.file for p in other.parts}
 
@@ -139,7 +140,7 @@ def test_two_that_see_each_other_do_not_both_give_way(
 
     def bring(m):
         try:
-            said[m.id] = staging.commit(folder, tmp_path, [], m, {})
+            said[m.id] = staging.commit(folder, tmp_path, [], m, Roster(folder))
         except clashes.RankClash:
             said[m.id] = "clash"
 
