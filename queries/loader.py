@@ -231,13 +231,27 @@ def materialise(con: duckdb.DuckDBPyConnection, *views: str) -> None:
     """Computes `views` once and keeps their rows: later queries of them only read.
 
     For a notebook or a report that asks the same connection many times. Views that others are
-    built from (`waits`, `_accounts`) speed those up too. Without names: the views that cost most.
+    built from (`waits`, `_accounts`) speed those up too. Without names: the views that cost most
+    and that what is stored of the jobs does not spare.
     Raises duckdb.CatalogException where there is no such view.
     """
-    for view in views or ("waits", "_activity", "_accounts"):
+    for view in views or _costly(con):
         kept = _name(f"_kept_{view}")
         con.execute(f"CREATE OR REPLACE TABLE {kept} AS FROM {_name(view)}")
         con.execute(f"CREATE OR REPLACE VIEW {_name(view)} AS FROM {kept}")
+
+
+def _costly(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """What many views of this connection compute again and again, in order of need.
+
+    Where their rows are stored for all jobs they are only read, and intervals of work are asked
+    for by so few that they would fill memory for little.
+    """
+    definitions = con.execute("SELECT view_name, sql FROM duckdb_views()").fetchall()
+    computed = {v for v in STORED for name, sql in definitions
+                if name == f"_{v}" and f"_computed_{v}" in sql}  # fmt: skip
+    found = ["waits"] if "participations" in computed else []
+    return [*found, "_activity", "_accounts"] if computed & OF_EVENTS else found
 
 
 def _keep_categories(con: duckdb.DuckDBPyConnection, said: Mapping[str, Mapping[str, str]]) -> None:
