@@ -78,7 +78,7 @@ def connect(
         if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
             lacking = {j for j, tables in (older or {}).items() if table.name in tables}
             con.execute(_view(table, by_job, said if table.name == "events" else (), lacking))
-    for view, table in STORED.items():
+    for view, table in (STORED | SPARED).items():
         its = [j for j in chosen if files[j].get(table) and not (j in said and view in OF_EVENTS)]
         if its:
             con.execute(_reading_stored(view, its, [j for j in chosen if j not in its]))
@@ -97,7 +97,11 @@ STORED = {
 """Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
 need not be computed (`_computed_<name>`)."""
 
-OF_EVENTS = frozenset(STORED) - {"participations", "lateness", "arrivals"}
+SPARED = {"spent": "_made_covered", "covered": "_made_covered"}
+"""Views that have other rows where a job has this table: `_stored_spent` without work, as
+`_stored_covered` says what all the work came to."""
+
+OF_EVENTS = frozenset(STORED | SPARED) - {"participations", "lateness", "arrivals"}
 """Those of them that follow from the categories of kernels, as the sources have them."""
 
 

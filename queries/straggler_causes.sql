@@ -187,14 +187,25 @@ WITH parts AS MATERIALIZED (
     ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.at_ns >= m.t
     GROUP BY m.job, m.rank, m.t
 ), unions AS (
-    -- Of a union up to a moment: all that what has begun adds, less what of it lies beyond.
+    -- Of a union up to a moment: all that what has begun adds, less what of it lies beyond; or what
+    -- was stored of it.
     SELECT
         m.job, m.rank, m.t,
-        _covered_ns(sum(compute_ns) OVER w, max(compute_until) OVER w, m.t) AS compute,
-        _covered_ns(sum(with_transfer_ns) OVER w, max(transfer_until) OVER w, m.t) AS with_transfer,
-        _covered_ns(sum(with_unsplit_ns) OVER w, max(unsplit_until) OVER w, m.t) AS with_unsplit,
-        _covered_ns(sum(with_comm_ns) OVER w, max(comm_until) OVER w, m.t) AS with_comm,
-        _covered_ns(sum(with_copy_ns) OVER w, max(copy_until) OVER w, m.t) AS with_copy,
+        coalesce(c.compute_ns, _covered_ns(
+            sum(s.compute_ns) OVER w, max(s.compute_until) OVER w, m.t
+        )) AS compute,
+        coalesce(c.with_transfer_ns, _covered_ns(
+            sum(s.with_transfer_ns) OVER w, max(s.transfer_until) OVER w, m.t
+        )) AS with_transfer,
+        coalesce(c.with_unsplit_ns, _covered_ns(
+            sum(s.with_unsplit_ns) OVER w, max(s.unsplit_until) OVER w, m.t
+        )) AS with_unsplit,
+        coalesce(c.with_comm_ns, _covered_ns(
+            sum(s.with_comm_ns) OVER w, max(s.comm_until) OVER w, m.t
+        )) AS with_comm,
+        coalesce(c.with_copy_ns, _covered_ns(
+            sum(s.with_copy_ns) OVER w, max(s.copy_until) OVER w, m.t
+        )) AS with_copy,
         sum(compute_marked) OVER w AS compute_marked,
         sum(garbage_collection) OVER w AS garbage_collection,
         sum(idle_data_loading) OVER w AS idle_data_loading,
@@ -202,7 +213,9 @@ WITH parts AS MATERIALIZED (
         sum(idle_waiting_for_host) OVER w AS idle_waiting_for_host,
         sum(idle_waiting_for_stream) OVER w AS idle_waiting_for_stream,
         sum(idle_unknown) OVER w AS idle_unknown
-    FROM moments m LEFT JOIN slots s USING (job, rank, t)
+    FROM moments m
+    LEFT JOIN slots s USING (job, rank, t)
+    LEFT JOIN _covered c ON c.job = m.job AND c.rank = m.rank AND c.at_ns = m.t
     WINDOW w AS (
         PARTITION BY m.job, m.rank ORDER BY m.t
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -293,11 +306,13 @@ WITH parts AS MATERIALIZED (
     SELECT
         e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
-    FROM events e
+    FROM (
+        FROM events WHERE kind = 'kernel'
+        UNION ALL
+        FROM (FROM events WHERE kind = 'host_op') ANTI JOIN _device_ranks USING (job, rank)
+    ) e
     LEFT JOIN _rank_clocks k USING (job, rank)
-    LEFT JOIN _device_ranks d USING (job, rank)
     WHERE e.job IN (SELECT job FROM computing)
-      AND e.kind = CASE WHEN d.rank IS NULL THEN 'host_op' ELSE 'kernel' END
       AND coalesce(e.category, '') <> 'comm' AND e.dur_ns >= 0
 ), by_slot AS (
     SELECT

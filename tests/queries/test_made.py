@@ -60,3 +60,12 @@ def test_jobs_with_and_without_stored_rows_are_read_together(tmp_path: Path):
     for view in ("step_breakdown", "overlap", "idle_gaps", "waits", "late_ranks", "kernel_stats"):
         rows = f"FROM {view} ORDER BY ALL"
         assert both.execute(rows).fetchall() == plain.execute(rows).fetchall()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_causes_from_stored_time_are_those_from_all_work(tmp_path: Path, seed: int):
+    files, made = made_up.written(tmp_path / "j", made_up.job(seed))
+    stored = loader.connect({"j": {**files, **made}}, threads=1)
+    computed = loader.connect({"j": files}, threads=1)
+    rows = "FROM _explained ORDER BY ALL"
+    assert stored.execute(rows).fetchall() == computed.execute(rows).fetchall()
