@@ -95,8 +95,10 @@ def of_rank(
     after = np.where(none, -1, np.append(a.name, -1)[ended_by])
     signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
     d = events.kind <= ev.MEMSET
-    what = (c[d].astype(np.int64) for c in (events.name, events.kind, events.category))
-    stats = kernels.stats(*what, events.dur_ns[d])
+    name, kind, category = (
+        c[d].astype(np.int64) for c in (events.name, events.kind, events.category)
+    )
+    stats = kernels.stats(name, kind, category, events.dur_ns[d])
     return OfRank(
         events.rank, s, walked, caused, _ended(a, gaps.free_ns), after,
         compose(a, s, windows, signed), stats, moments,
