@@ -684,6 +684,22 @@ MADE_GAPS = Table(
     made=True,
 )
 
+MADE_COVERED = Table(
+    "_made_covered",
+    "a rank and moment at which something of it begins or ends, and what ran until then",
+    (
+        RANK,
+        Column("at_ns", I64, "ns", "moment on the job's clock"),
+        Column("compute_ns", I64, "ns", "time before it with compute"),
+        Column("with_transfer_ns", I64, "ns", "with compute or bytes moving"),
+        Column("with_unsplit_ns", I64, "ns", "with these or unsplit communication"),
+        Column("with_comm_ns", I64, "ns", "with compute or communication"),
+        Column("with_copy_ns", I64, "ns", "with any work"),
+    ),
+    derived=True,
+    made=True,
+)
+
 MADE_COMPOSITION = Table(
     "_made_composition",
     "a rank, step and class of work, and what its time went to",
@@ -722,7 +738,7 @@ TABLES: dict[str, Table] = {
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
         CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
-        MADE_COMPOSITION, MADE_KERNELS,
+        MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS,
     )
 }  # fmt: skip
 

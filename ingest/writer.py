@@ -24,7 +24,9 @@ QUEUED_BATCHES = 3
 SPARSE_DICTIONARY = 4096
 """A dictionary with more entries than this is cut down to the ones its rows use."""
 
-_DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_ns")
+_DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_ns", "at_ns",
+          "compute_ns", "with_transfer_ns", "with_unsplit_ns", "with_comm_ns",
+          "with_copy_ns")  # fmt: skip
 """Integers that grow along a file: stored as differences."""
 
 

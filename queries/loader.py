@@ -79,7 +79,7 @@ def connect(
         if by_job := {j: files[j][table.name] for j in chosen if files[j].get(table.name)}:
             lacking = {j for j, tables in (older or {}).items() if table.name in tables}
             con.execute(_view(table, by_job, said if table.name == "events" else (), lacking))
-    for view, table in STORED.items():
+    for view, table in (STORED | SPARED).items():
         its = [j for j in chosen if files[j].get(table) and not (j in said and table in OF_EVENTS)]
         if its:
             con.execute(_reading_stored(view, its, [j for j in chosen if j not in its]))
@@ -97,6 +97,13 @@ STORED = {
 }
 """Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
 need not be computed (`_computed_<name>`)."""
+
+SPARED = {"spent": "_made_covered", "covered": "_made_covered"}
+"""Views that have other rows where a job has this table: `_stored_spent` without work, as
+`_stored_covered` says what all the work came to."""
+
+_OF_EVENTS = frozenset(v for v, table in (STORED | SPARED).items() if table in OF_EVENTS)
+"""Those of them that follow from the categories of kernels, as the sources have them."""
 
 
 def _reading_stored(view: str, stored: Sequence[str], others: Sequence[str]) -> str:
@@ -229,13 +236,27 @@ def materialise(con: duckdb.DuckDBPyConnection, *views: str) -> None:
     """Computes `views` once and keeps their rows: later queries of them only read.
 
     For a notebook or a report that asks the same connection many times. Views that others are
-    built from (`waits`, `_accounts`) speed those up too. Without names: the views that cost most.
+    built from (`waits`, `_accounts`) speed those up too. Without names: the views that cost most
+    and that what is stored of the jobs does not spare.
     Raises duckdb.CatalogException where there is no such view.
     """
-    for view in views or ("waits", "_activity", "_accounts"):
+    for view in views or _costly(con):
         kept = _name(f"_kept_{view}")
         con.execute(f"CREATE OR REPLACE TABLE {kept} AS FROM {_name(view)}")
         con.execute(f"CREATE OR REPLACE VIEW {_name(view)} AS FROM {kept}")
+
+
+def _costly(con: duckdb.DuckDBPyConnection) -> list[str]:
+    """What many views of this connection compute again and again, in order of need.
+
+    Where their rows are stored for all jobs they are only read, and intervals of work are asked
+    for by so few that they would fill memory for little.
+    """
+    definitions = con.execute("SELECT view_name, sql FROM duckdb_views()").fetchall()
+    computed = {v for v in STORED for name, sql in definitions
+                if name == f"_{v}" and f"_computed_{v}" in sql}  # fmt: skip
+    found = ["waits"] if "participations" in computed else []
+    return [*found, "_activity", "_accounts"] if computed & _OF_EVENTS else found
 
 
 def _keep_categories(con: duckdb.DuckDBPyConnection, said: Mapping[str, Mapping[str, str]]) -> None:

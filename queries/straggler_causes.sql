@@ -130,44 +130,28 @@ WITH parts AS MATERIALIZED (
     ) m USING (job, rank, bucket)
     WHERE s.start_ns < m.end_ns AND m.start_ns < s.end_ns
       AND bucket = _bucket(greatest(s.start_ns, m.start_ns))
-), told AS (
-    -- Of work what it adds to unions, and until when it runs; of what never overlaps its length.
-    SELECT
-        job, rank, start_ns AS at_ns,
-        CASE WHEN idle THEN class END AS class,
-        CASE WHEN idle THEN end_ns - start_ns END AS ns,
-        compute_ns, with_transfer_ns, with_unsplit_ns, with_comm_ns, with_copy_ns,
-        CASE WHEN class = 'compute' THEN end_ns END AS compute_until,
-        CASE WHEN _of_transfer(class) THEN end_ns END AS transfer_until,
-        CASE WHEN _of_unsplit(class, unsplit) THEN end_ns END AS unsplit_until,
-        CASE WHEN _of_comm(class) THEN end_ns END AS comm_until,
-        CASE WHEN NOT idle AND _of_work(class) THEN end_ns END AS copy_until
-    FROM spent
-    UNION ALL
-    SELECT
-        job, rank, from_ns, unnest([class, before_class]),
-        unnest([until_ns - from_ns, from_ns - until_ns]),
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM marked
-), grouped AS (
-    -- First by the millisecond, but for those in which a moment lies: few rows are left to place.
+), moved AS (
+    SELECT DISTINCT job, rank, _bucket(t) AS bucket FROM moments
+), worked AS (
+    -- Of work what it adds to unions, and until when it runs. First by the millisecond, but for
+    -- those in which a moment lies: few rows are left to place.
     SELECT
         p.job, p.rank,
-        CASE WHEN b.rank IS NULL THEN _bucket(p.at_ns) * 1048576 ELSE p.at_ns END AS at_ns,
-        p.class, sum(p.ns) AS ns,
+        CASE WHEN b.rank IS NULL THEN _bucket(p.start_ns) * 1048576 ELSE p.start_ns END AS at_ns,
         sum(compute_ns) AS compute_ns, sum(with_transfer_ns) AS with_transfer_ns,
         sum(with_unsplit_ns) AS with_unsplit_ns, sum(with_comm_ns) AS with_comm_ns,
         sum(with_copy_ns) AS with_copy_ns,
-        max(compute_until) AS compute_until, max(transfer_until) AS transfer_until,
-        max(unsplit_until) AS unsplit_until, max(comm_until) AS comm_until,
-        max(copy_until) AS copy_until
-    FROM told p
-    LEFT JOIN (SELECT DISTINCT job, rank, _bucket(t) AS bucket FROM moments) b
-        ON b.job = p.job AND b.rank = p.rank AND b.bucket = _bucket(p.at_ns)
+        max(CASE WHEN class = 'compute' THEN end_ns END) AS compute_until,
+        max(CASE WHEN _of_transfer(class) THEN end_ns END) AS transfer_until,
+        max(CASE WHEN _of_unsplit(class, unsplit) THEN end_ns END) AS unsplit_until,
+        max(CASE WHEN _of_comm(class) THEN end_ns END) AS comm_until,
+        max(CASE WHEN _of_work(class) THEN end_ns END) AS copy_until
+    FROM (FROM spent WHERE NOT idle) p
+    LEFT JOIN moved b
+        ON b.job = p.job AND b.rank = p.rank AND b.bucket = _bucket(p.start_ns)
     GROUP BY ALL
-), slots AS (
-    -- Between two moments. What never overlaps counts where it begins: gaps begin and end where
-    -- participations do.
+), work_slots AS (
+    -- Between two moments.
     SELECT
         m.job, m.rank, m.t,
         sum(compute_ns) AS compute_ns, sum(with_transfer_ns) AS with_transfer_ns,
@@ -175,7 +159,50 @@ WITH parts AS MATERIALIZED (
         sum(with_copy_ns) AS with_copy_ns,
         max(compute_until) AS compute_until, max(transfer_until) AS transfer_until,
         max(unsplit_until) AS unsplit_until, max(comm_until) AS comm_until,
-        max(copy_until) AS copy_until,
+        max(copy_until) AS copy_until
+    FROM worked p
+    ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.at_ns >= m.t
+    GROUP BY m.job, m.rank, m.t
+), unions AS (
+    -- Of a union up to a moment: all that what has begun adds, less what of it lies beyond; or what
+    -- was stored of it.
+    SELECT
+        m.job, m.rank, m.t,
+        _covered_ns(sum(compute_ns) OVER w, max(compute_until) OVER w, m.t) AS compute,
+        _covered_ns(sum(with_transfer_ns) OVER w, max(transfer_until) OVER w, m.t) AS with_transfer,
+        _covered_ns(sum(with_unsplit_ns) OVER w, max(unsplit_until) OVER w, m.t) AS with_unsplit,
+        _covered_ns(sum(with_comm_ns) OVER w, max(comm_until) OVER w, m.t) AS with_comm,
+        _covered_ns(sum(with_copy_ns) OVER w, max(copy_until) OVER w, m.t) AS with_copy
+    FROM moments m
+    LEFT JOIN work_slots s USING (job, rank, t)
+    WHERE m.job NOT IN (SELECT DISTINCT job FROM _covered)
+    WINDOW w AS (
+        PARTITION BY m.job, m.rank ORDER BY m.t
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    )
+    UNION ALL
+    SELECT
+        job, rank, at_ns, compute_ns, with_transfer_ns, with_unsplit_ns, with_comm_ns, with_copy_ns
+    FROM _covered
+), idled AS (
+    -- What never overlaps counts where it begins: gaps begin and end where participations do.
+    SELECT
+        p.job, p.rank,
+        CASE WHEN b.rank IS NULL THEN _bucket(p.at_ns) * 1048576 ELSE p.at_ns END AS at_ns,
+        p.class, sum(p.ns) AS ns
+    FROM (
+        SELECT job, rank, start_ns AS at_ns, class, end_ns - start_ns AS ns FROM spent WHERE idle
+        UNION ALL
+        SELECT
+            job, rank, from_ns, unnest([class, before_class]),
+            unnest([until_ns - from_ns, from_ns - until_ns])
+        FROM marked
+    ) p
+    LEFT JOIN moved b ON b.job = p.job AND b.rank = p.rank AND b.bucket = _bucket(p.at_ns)
+    GROUP BY ALL
+), idle_slots AS (
+    SELECT
+        m.job, m.rank, m.t,
         sum(ns) FILTER (class = 'compute') AS compute_marked,
         sum(ns) FILTER (class = 'garbage_collection') AS garbage_collection,
         sum(ns) FILTER (class = 'idle_data_loading') AS idle_data_loading,
@@ -183,18 +210,12 @@ WITH parts AS MATERIALIZED (
         sum(ns) FILTER (class = 'idle_waiting_for_host') AS idle_waiting_for_host,
         sum(ns) FILTER (class = 'idle_waiting_for_stream') AS idle_waiting_for_stream,
         sum(ns) FILTER (class = 'idle_unknown') AS idle_unknown
-    FROM grouped p
+    FROM idled p
     ASOF JOIN moments m ON p.job = m.job AND p.rank = m.rank AND p.at_ns >= m.t
     GROUP BY m.job, m.rank, m.t
-), unions AS (
-    -- Of a union up to a moment: all that what has begun adds, less what of it lies beyond.
+), idle_so_far AS (
     SELECT
         m.job, m.rank, m.t,
-        _covered_ns(sum(compute_ns) OVER w, max(compute_until) OVER w, m.t) AS compute,
-        _covered_ns(sum(with_transfer_ns) OVER w, max(transfer_until) OVER w, m.t) AS with_transfer,
-        _covered_ns(sum(with_unsplit_ns) OVER w, max(unsplit_until) OVER w, m.t) AS with_unsplit,
-        _covered_ns(sum(with_comm_ns) OVER w, max(comm_until) OVER w, m.t) AS with_comm,
-        _covered_ns(sum(with_copy_ns) OVER w, max(copy_until) OVER w, m.t) AS with_copy,
         sum(compute_marked) OVER w AS compute_marked,
         sum(garbage_collection) OVER w AS garbage_collection,
         sum(idle_data_loading) OVER w AS idle_data_loading,
@@ -202,20 +223,21 @@ WITH parts AS MATERIALIZED (
         sum(idle_waiting_for_host) OVER w AS idle_waiting_for_host,
         sum(idle_waiting_for_stream) OVER w AS idle_waiting_for_stream,
         sum(idle_unknown) OVER w AS idle_unknown
-    FROM moments m LEFT JOIN slots s USING (job, rank, t)
+    FROM moments m
+    LEFT JOIN idle_slots s USING (job, rank, t)
     WINDOW w AS (
         PARTITION BY m.job, m.rank ORDER BY m.t
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     )
 ), so_far AS (
     SELECT
-        * EXCLUDE (compute, with_transfer, with_unsplit, with_comm, with_copy, compute_marked),
-        compute + coalesce(compute_marked, 0) AS compute,
-        with_transfer - compute AS transfer,
-        with_unsplit - with_transfer AS comm,
-        with_comm - with_unsplit AS wait,
-        with_copy - with_comm AS memcpy
-    FROM unions
+        i.* EXCLUDE (compute_marked),
+        u.compute + coalesce(i.compute_marked, 0) AS compute,
+        u.with_transfer - u.compute AS transfer,
+        u.with_unsplit - u.with_transfer AS comm,
+        u.with_comm - u.with_unsplit AS wait,
+        u.with_copy - u.with_comm AS memcpy
+    FROM idle_so_far i LEFT JOIN unions u USING (job, rank, t)
 ), ends AS (
     -- Signed, so that one sum over both ends of each stretch is the difference of the two.
     SELECT job, key, rank, from_ns AS t, -1 AS sign, first FROM stretches
@@ -293,11 +315,13 @@ WITH parts AS MATERIALIZED (
     SELECT
         e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
-    FROM events e
+    FROM (
+        FROM events WHERE kind = 'kernel'
+        UNION ALL
+        FROM (FROM events WHERE kind = 'host_op') ANTI JOIN _device_ranks USING (job, rank)
+    ) e
     LEFT JOIN _rank_clocks k USING (job, rank)
-    LEFT JOIN _device_ranks d USING (job, rank)
     WHERE e.job IN (SELECT job FROM computing)
-      AND e.kind = CASE WHEN d.rank IS NULL THEN 'host_op' ELSE 'kernel' END
       AND coalesce(e.category, '') <> 'comm' AND e.dur_ns >= 0
 ), by_slot AS (
     SELECT

@@ -15,7 +15,7 @@ GROUP BY s.job, s.rank;
 -- adds to each union of `_accounts`; and one row a piece of its idle time, of a class of `idle_gaps`
 -- (before the first kernel of the first step it is idle_launch_bound), with what the host did
 -- instead of launching: from `free_ns` to `launch_ns`.
-CREATE VIEW _spent AS
+CREATE VIEW _computed_spent AS
 SELECT
     n.job, _rank_at(a.place) AS rank, a.kind = 'gap' AS idle, a.class, a.unsplit,
     a.start_ns, a.end_ns, a.free_ns, a.launch_ns,
@@ -28,6 +28,30 @@ SELECT
     NULL, NULL, NULL, NULL, NULL
 FROM _first_steps
 WHERE host_ns < device_ns;
+
+-- The same rows of idle time, made once with the job; of work there are none: `_covered` tells.
+CREATE VIEW _stored_spent AS
+SELECT
+    job, rank, true AS idle, class, NULL::BOOLEAN AS unsplit,
+    start_ns, start_ns + dur_ns AS end_ns, coalesce(free_ns, start_ns) AS free_ns, launch_ns,
+    NULL AS compute_ns, NULL AS with_transfer_ns, NULL AS with_unsplit_ns, NULL AS with_comm_ns,
+    NULL AS with_copy_ns
+FROM _made_gaps
+UNION ALL
+SELECT
+    job, rank, true, 'idle_launch_bound', NULL, host_ns, device_ns, host_ns, device_ns,
+    NULL, NULL, NULL, NULL, NULL
+FROM _first_steps
+WHERE host_ns < device_ns;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _spent AS FROM _computed_spent;
+
+-- One row a rank and moment at which it, a step or a participation of it begins or ends, with how
+-- long each union of `_accounts` ran before it; none of a job whose work is in `_spent`.
+CREATE VIEW _stored_covered AS FROM _made_covered;
+CREATE VIEW _computed_covered AS FROM _made_covered WHERE false;
+CREATE VIEW _covered AS FROM _computed_covered;
 
 -- One row a stretch of a rank's time in which its host collects garbage or, else, loads data; they
 -- never overlap.

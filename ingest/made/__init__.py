@@ -6,6 +6,8 @@ ordinary (a time that is not there, a step without length) is left to the views:
 none of these rows, and nobody needs to know.
 """
 
-OF_EVENTS = frozenset({"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels"})
+OF_EVENTS = frozenset(
+    {"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels", "_made_covered"}
+)
 """Tables that follow from `events`: they hold no longer where rows of that were pruned, or where
 kernels are said to be of other categories."""

@@ -104,6 +104,19 @@ def _own_clock(row: dict[str, Any]) -> str:
     return f"host {host}"
 
 
+def moments(ranks: pa.Table, steps: pa.Table, known: dict[int, Clock]) -> dict[int, np.ndarray]:
+    """When each rank, and the host of each of its steps, begins and ends, on the job's clock."""
+    found: dict[int, list[int]] = {}
+    for table, names in ((ranks, ("start_ns", "end_ns")), (steps, ("host_start_ns", "start_ns"))):
+        for name in names:
+            for rank, at in zip(table["rank"].to_pylist(), table[name].to_pylist(), strict=True):
+                if rank is not None and at is not None:
+                    found.setdefault(rank, []).append(at)
+    return {
+        rank: known.get(rank, UNKNOWN).align(np.array(at, np.int64)) for rank, at in found.items()
+    }
+
+
 class Windows(NamedTuple):
     """A rank's steps on the job's clock, in order of time; the n-th has ordinal n + 1."""
 

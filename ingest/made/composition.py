@@ -49,19 +49,20 @@ class _Own(NamedTuple):
 
 def compose(a: Activity, s: Stretches, windows: Windows | None, signed: Signed) -> Composed:
     """The rows of the view for one rank."""
-    lanes = [_own(a, kind) for kind in (COMPUTE, COMM, COPY)]
-    step, name, ns, begins = _computed(a, lanes[COMPUTE], s)
-    none = np.full(len(step), LEAST)
-    parts: list[tuple[np.ndarray, ...]] = [
-        (step, np.zeros(len(step), np.int64), name, none, ns, begins)
-    ]
-    parts.append(_exposed(a, lanes, windows, signed))
-    columns = [np.concatenate(c) for c in zip(*parts, strict=True)]
-    step, kind, name, signature, ns, begins = columns
+    # Most of a rank is compute: what it comes to is few rows before the rest is looked at.
+    computed = _summed(*_computed(a, _own(a, COMPUTE), s))
+    exposed = _exposed(a, {kind: _own(a, kind) for kind in (COMM, COPY)}, windows, signed)
+    return _summed(*(np.concatenate(c) for c in zip(computed, exposed, strict=True)))
+
+
+def _summed(
+    step: np.ndarray, kind: np.ndarray, name: np.ndarray, signature: np.ndarray, ns: np.ndarray,
+    pieces: np.ndarray,
+) -> Composed:  # fmt: skip
     of = runs(step, kind, signature, name)
     first = of.order[of.first]
     return Composed(
-        step[first], kind[first], name[first], signature[first], of.total(ns), of.total(begins)
+        step[first], kind[first], name[first], signature[first], of.total(ns), of.total(pieces)
     )
 
 
@@ -82,10 +83,8 @@ def _turn(event: np.ndarray) -> np.ndarray:
     return np.where(event == LEAST, LAST_ID + 2, event)
 
 
-def _computed(
-    a: Activity, own: _Own, s: Stretches
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Step, name, ns and pieces of compute, to each stretch its part."""
+def _computed(a: Activity, own: _Own, s: Stretches) -> tuple[np.ndarray, ...]:
+    """The rows of compute, to each stretch its part."""
     to_ns, name = s.to_ns, a.name[own.row]
     at = np.searchsorted(s.from_ns, own.start_ns, "right") - 1
     last = np.searchsorted(s.from_ns, own.end_ns) - 1
@@ -102,7 +101,8 @@ def _computed(
     )
     step = np.concatenate([s.step[at], s.step[later]])
     begins = np.concatenate([np.ones(len(at), np.int64), np.zeros(len(of), np.int64)])
-    return step, np.concatenate([name, name[of]]), ns, begins
+    names = np.concatenate([name, name[of]])
+    return step, np.zeros(len(step), np.int64), names, np.full(len(step), LEAST), ns, begins
 
 
 def _until(starts: np.ndarray, ends: np.ndarray, t: np.ndarray) -> np.ndarray:
@@ -116,7 +116,7 @@ def _until(starts: np.ndarray, ends: np.ndarray, t: np.ndarray) -> np.ndarray:
 
 
 def _exposed(
-    a: Activity, lanes: list[_Own], windows: Windows | None, signed: Signed
+    a: Activity, lanes: dict[int, _Own], windows: Windows | None, signed: Signed
 ) -> tuple[np.ndarray, ...]:
     """Rows of communication and copies that no compute runs beside."""
     comm = a.kind == COMM

@@ -13,7 +13,7 @@ from ..manifest import Manifest, Part
 from ..matching.participations import ints
 from ..schema import EVENTS
 from .aligned import Odd
-from .causes import loads_data
+from .causes import BLOCKING, loads_data
 from .segmented import LEAST
 
 COLUMNS = ("rank", "event_id", "kind", "name", "thread", "start_ns", "dur_ns", "correlation",
@@ -115,15 +115,23 @@ def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
 def _read(
     opened: slices.Open, parts: list[Part], ranks: list[int], turn: np.ndarray, words: Words
 ) -> Iterator[Events]:
-    columns, held = [], 0
-    for piece in _pieces(opened, parts):
-        columns.append(_needed(piece, ranks, turn, words))
-        held += len(columns[-1][0])
+    devices = _with_kernels(opened, parts)
+    columns: list[list[np.ndarray]] = [[] for _ in COLUMNS]
+    held = 0
+    # A pack numbers texts otherwise, and rows here are in the order of these numbers.
+    for piece in map(slices.renumbered, _pieces(opened, parts, COLUMNS)):
+        needed = _needed(piece, ranks, turn, devices, words)
+        for column, values in zip(columns, needed, strict=True):
+            column.append(values)
+        held += len(needed[0])
         if held > 2 * MOST_ROWS:
             raise Odd
-    if not columns:
+        del piece
+    if not columns[0]:
         return
-    whole = [np.concatenate(c) for c in zip(*columns, strict=True)]
+    whole: list[np.ndarray] = []
+    while columns:  # one at a time, so that no more than one is there twice
+        whole.append(np.concatenate(columns.pop(0)))
     rank = whole[0]
     if len(rank) and rank[0] == rank[-1] and np.all(rank == rank[0]):
         yield Events(int(rank[0]), *whole[1:])
@@ -134,17 +142,30 @@ def _read(
             yield Events(int(rank[rows[0]]), *(c[rows] for c in whole[1:]))
 
 
-def _pieces(opened: slices.Open, parts: list[Part]) -> Iterator[pa.Table]:
+def _pieces(opened: slices.Open, parts: list[Part], columns: Sequence[str]) -> Iterator[pa.Table]:
     """All rows. Whoever asks for those of a damaged file is told; a job can be opened without."""
     try:
         for part in parts:
-            # A pack numbers texts otherwise, and rows here are in the order of these numbers.
-            yield from map(slices.renumbered, slices.pieces(opened, part, list(COLUMNS)))
+            yield from slices.pieces(opened, part, list(columns))
     except (pa.ArrowException, OSError) as e:
         raise Odd from e
 
 
-def _needed(piece: pa.Table, ranks: list[int], turn: np.ndarray, words: Words) -> list[np.ndarray]:
+def _with_kernels(opened: slices.Open, parts: list[Part]) -> np.ndarray:
+    """Ranks that have a device: what their hosts did is no work of theirs."""
+    found = {-1}
+    for piece in _pieces(opened, parts, ("rank", "kind")):
+        if "rank" in piece.column_names and "kind" in piece.column_names:
+            kind, kinds = _dictionary(piece["kind"])
+            if "kernel" in kinds:
+                rank = ints(piece, "rank", -1)
+                found.update(np.unique(rank[kind == kinds.index("kernel")]).tolist())
+    return np.array(sorted(found), np.int64)
+
+
+def _needed(
+    piece: pa.Table, ranks: list[int], turn: np.ndarray, devices: np.ndarray, words: Words
+) -> list[np.ndarray]:
     if missing := [c for c in COLUMNS if c not in piece.column_names]:
         nulls = {c: pa.nulls(len(piece), EVENTS.schema.field(c).type) for c in missing}
         for c, values in nulls.items():
@@ -169,11 +190,30 @@ def _needed(piece: pa.Table, ranks: list[int], turn: np.ndarray, words: Words) -
     start, event = ints(piece, "start_ns", null), ints(piece, "event_id", null)
     if np.any(start[rows] == LEAST) or np.any(event[rows] == LEAST):
         raise Odd
+    correlation = ints(piece, "correlation", null)
+    used = _tells(kind[rows], name[rows], correlation[rows], words)
+    rows = rows[used | ~np.isin(rank[rows], devices)]
+    # Codes are few: half the width is room for all of them.
     return [
-        rank[rows], kind[rows], name[rows], words.threads.codes(threads)[thread[rows]],
-        words.categories.codes(categories)[category[rows]], event[rows], start[rows],
-        ints(piece, "dur_ns", null)[rows], ints(piece, "correlation", null)[rows],
+        rank[rows].astype(np.int32), kind[rows].astype(np.int8), name[rows].astype(np.int32),
+        words.threads.codes(threads)[thread[rows]].astype(np.int32),
+        words.categories.codes(categories)[category[rows]].astype(np.int32), event[rows],
+        start[rows], ints(piece, "dur_ns", null)[rows], correlation[rows],
     ]  # fmt: skip
+
+
+def _tells(kind: np.ndarray, name: np.ndarray, correlation: np.ndarray, words: Words) -> np.ndarray:
+    """bool: of a rank with a device, it is work, a launch, a blocking call or a wait for data."""
+    call = kind == RUNTIME
+    found = (kind <= MEMSET) | (call & (correlation != LEAST))
+    called = np.unique(name[call])
+    blocking = [n for n in called.tolist() if n >= 0 and words.names.all[n] in BLOCKING]
+    found |= call & np.isin(name, blocking)
+    for host in (HOST_OP, ANNOTATION):
+        of = kind == host
+        if of.any():
+            found |= _loads(host, name, of, words)
+    return found | (kind == PYTHON)  # of which only waits for data are here
 
 
 def _loads(kind: int, name: np.ndarray, of: np.ndarray, words: Words) -> np.ndarray:

@@ -40,7 +40,7 @@ def write(
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
     writer = PartWriter(place)
     try:
-        _fill(writer, opened, manifests, tables)
+        left_out = _fill(writer, opened, manifests, tables)
     except aligned.Odd:
         writer.abort()
         shutil.rmtree(place)
@@ -48,7 +48,7 @@ def write(
     except BaseException:
         writer.abort()
         raise
-    written = writer.close()
+    written = [w for w in writer.close() if w.table not in left_out]
     if len({w.table for w in written}) < len(written):  # one file a table is what a job has
         shutil.rmtree(place)
         return []
@@ -60,7 +60,8 @@ def _fill(
     opened: slices.Open,
     manifests: Sequence[Manifest],
     tables: Mapping[str, pa.Table],
-) -> None:
+) -> set[str]:
+    """Writes all; gives the tables that are not to be used after all."""
     clocks = aligned.clocks(tables["ranks"])
     windows = aligned.step_windows(tables["steps"], clocks)
     p = participations.find(tables["collectives"], tables["comms"], clocks)
@@ -71,19 +72,24 @@ def _fill(
     for at in _slices(len(late.collective)):
         writer.write("_made_lateness", _lateness(late, p, at))
     if any("events" in m.pruned for m in manifests):
-        return  # the views tell of what is left
+        return set()  # the views tell of what is left
     words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
     its = _Waits(p, words)
     traits = _Traits(words)
     left = set(its.ranks) | set(windows)
+    begins = aligned.moments(tables["ranks"], tables["steps"], clocks)
+    on_host = False
     for of_rank in _with_rest(events.by_rank(opened, manifests, words), left):
         rank = of_rank.rank
         made = ranks.of_rank(
             of_rank, words, traits.blocking, traits.library, its.of(rank), its.ready,
-            clocks.get(rank), windows.get(rank),
+            clocks.get(rank), windows.get(rank), begins.get(rank, np.zeros(0, np.int64)),
         )  # fmt: skip
+        on_host |= made.on_host
         for table, batch in _of_rank(made, traits, its.signatures).items():
             writer.write(table, batch)
+    # What such a rank computes is set against its marks, one interval after another.
+    return {"_made_covered"} if on_host else set()
 
 
 def _with_rest(found: Iterator[events.Events], left: set[int]) -> Iterator[events.Events]:
@@ -251,6 +257,7 @@ def _of_rank(
     return {
         "_made_breakdown": _breakdown(made),
         "_made_gaps": _gaps(made, traits),
+        "_made_covered": _covered(made),
         "_made_composition": _composition(made, traits, signatures),
         "_made_kernels": _kernels(made, traits),
     }
@@ -295,6 +302,14 @@ def _gaps(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
             "launch_ns": made.caused.launch_ns,
             "free_ns": np.where(gaps.free_ns < gaps.start_ns, gaps.free_ns, LEAST),
         },
+    )
+
+
+def _covered(made: ranks.OfRank) -> pa.RecordBatch:
+    columns = dict(zip(walk.UNIONS, made.walked.covered.T, strict=True))
+    return _batch(
+        "_made_covered",
+        {"rank": np.full(len(made.moments), made.rank), "at_ns": made.moments, **columns},
     )
 
 

@@ -60,6 +60,10 @@ class OfRank(NamedTuple):
     after: np.ndarray
     composed: Composed
     stats: kernels.Stats
+    moments: np.ndarray
+    """those that `walked.covered` is of"""
+    on_host: bool
+    """its compute is that of its host"""
 
 
 def of_rank(
@@ -71,12 +75,18 @@ def of_rank(
     ready: Ready,
     clock: Clock | None,
     windows: Windows | None,
+    moments: np.ndarray,
 ) -> OfRank:
-    """Everything of one rank. `blocking` and `library` tell it of each name (False at the end)."""
+    """Everything of one rank. `blocking` and `library` tell it of each name (False at the end).
+
+    `moments` are times at which the rank or a step of it begins or ends.
+    """
     comm_code = words.categories.codes(["comm"])[0]
     a = _activity(events, library, parts, ready, clock, comm_code)
     s = stretches(windows)
-    walked = walk(a, s, windows is not None)
+    edges = [] if windows is None else [windows.start_ns, windows.end_ns]
+    moments = np.unique(np.concatenate([moments, parts.start_ns, parts.end_ns, *edges]))
+    walked = walk(a, s, windows is not None, moments)
     gaps = walked.gaps
     ended_by = gaps.row
     none = ended_by < 0
@@ -85,10 +95,14 @@ def of_rank(
     after = np.where(none, -1, np.append(a.name, -1)[ended_by])
     signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
     d = events.kind <= ev.MEMSET
-    stats = kernels.stats(events.name[d], events.kind[d], events.category[d], events.dur_ns[d])
+    name, kind, category = (
+        c[d].astype(np.int64) for c in (events.name, events.kind, events.category)
+    )
+    stats = kernels.stats(name, kind, category, events.dur_ns[d])
     return OfRank(
         events.rank, s, walked, caused, _ended(a, gaps.free_ns), after,
-        compose(a, s, windows, signed), stats,
+        compose(a, s, windows, signed), stats, moments,
+        bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL),
     )  # fmt: skip
 
 

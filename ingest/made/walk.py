@@ -16,6 +16,9 @@ LAST_ID = np.int64(9223372036854775805)
 CLASSES = ("compute", "compute_with_comm", "exposed_transfer", "exposed_comm_unsplit",
            "exposed_wait", "exposed_memcpy")  # fmt: skip
 
+UNIONS = ("compute_ns", "with_transfer_ns", "with_unsplit_ns", "with_comm_ns", "with_copy_ns")
+"""Compute; it or transfers; these or unsplit communication; compute or all communication; all."""
+
 
 class Activity(NamedTuple):
     """A rank's intervals of work on the job's clock (view `_activity`); arrays of one length."""
@@ -74,6 +77,8 @@ class Walked(NamedTuple):
     ns: np.ndarray
     """int64[ordinals, CLASSES]"""
     gaps: Gaps
+    covered: np.ndarray
+    """int64[moments, UNIONS]: how long each ran before each of the moments asked for"""
 
 
 def stretches(windows: Windows | None) -> Stretches:
@@ -95,7 +100,7 @@ def before(values: np.ndarray) -> np.ndarray:
     return out
 
 
-def walk(a: Activity, s: Stretches, stepped: bool) -> Walked:
+def walk(a: Activity, s: Stretches, stepped: bool, moments: np.ndarray) -> Walked:
     """Walks along the work and the boundaries of steps in the order of time."""
     n, moves = len(a.start_ns), np.flatnonzero((a.kind == COMM) & (a.transfer_ns < a.end_ns))
     edges = len(s.from_ns) if stepped else 0
@@ -114,11 +119,16 @@ def walk(a: Activity, s: Stretches, stepped: bool) -> Walked:
     compute, comm = kind == COMPUTE, kind == COMM
     at = np.flatnonzero(is_edge)
 
+    begun = np.searchsorted(start, moments)  # so many before each moment
+    covered: list[np.ndarray] = []
+
     def union(of: np.ndarray) -> np.ndarray:
-        """Of each stretch how long any of these runs."""
-        until = before(np.where(of, end, LEAST))
+        """Of each stretch how long any of these runs; and of each moment, in `covered`."""
+        latest = np.where(of, end, LEAST)
+        until = before(latest)
         adds = np.where(of, np.maximum(0, end - np.maximum(start, until)), 0)
         so_far = np.cumsum(adds)
+        covered.append(_until(moments, begun, so_far, np.maximum(until, latest)))
         total = so_far[-1:] if len(so_far) else np.zeros(1, np.int64)
         if not len(at):
             return total
@@ -127,7 +137,9 @@ def walk(a: Activity, s: Stretches, stepped: bool) -> Walked:
         upto = so_far[at] - np.maximum(0, lies_beyond)
         return np.diff(np.append(upto, total))
 
-    of_compute, of_comm = union(compute), union(comm)
+    of_comm = union(comm)
+    covered.clear()  # that is none of UNIONS
+    of_compute = union(compute)
     with_transfer, with_unsplit = union(compute | moving), union(compute | moving | unsplit)
     with_comm, with_copy = union(compute | comm), union(is_work)
     parts = np.stack(
@@ -142,7 +154,20 @@ def walk(a: Activity, s: Stretches, stepped: bool) -> Walked:
     ns = np.zeros((len(ordinal), len(CLASSES)), np.int64)
     known = np.isin(s.ordinal, ordinal)
     np.add.at(ns, np.searchsorted(ordinal, s.ordinal[known]), parts[known])
-    return Walked(ordinal, ns, _gaps(row, start, end, is_work, is_edge, n))
+    return Walked(
+        ordinal, ns, _gaps(row, start, end, is_work, is_edge, n), np.stack(covered, axis=1)
+    )
+
+
+def _until(
+    moments: np.ndarray, begun: np.ndarray, so_far: np.ndarray, latest: np.ndarray
+) -> np.ndarray:
+    """What has begun of a union by each moment, less what of it lies beyond."""
+    at = begun - 1
+    if not len(so_far):
+        return np.zeros(len(moments), np.int64)
+    beyond = np.where(latest[at] > moments, latest[at] - moments, 0)
+    return np.where((at < 0) | (latest[at] == LEAST), 0, so_far[at] - beyond)
 
 
 def _seen(start: np.ndarray, end: np.ndarray, s: Stretches) -> np.ndarray:
