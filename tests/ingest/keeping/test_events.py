@@ -40,7 +40,7 @@ def test_inferred_steps_become_the_sources_own(unmarked, held, digests):
     assert after.generation == before.generation
     assert after.files["events"] == []
     # What was made of them goes with them.
-    assert held(after) == {**rows, "events": [], **dict.fromkeys(OF_EVENTS, [])}
+    assert held(after) == {**rows, "events": [], **{table: [] for table in OF_EVENTS}}
     assert held(before) == rows  # who read it before goes on
     assert [p.code for p in after.problems] == ["events_pruned"]
     assert events.stored_bytes(unmarked.folder("j")) == 0
