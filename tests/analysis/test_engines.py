@@ -19,8 +19,8 @@ from retime.ingest.schema import TABLES
 from retime.ingest.warehouse import Snapshot
 
 Rows = list[tuple[Any, ...]]
-STORED = [t.name for t in TABLES.values() if not t.computed]
-"""Tables that an ingest writes; what a replay gives is kept elsewhere."""
+STORED = [t.name for t in TABLES.values() if not t.computed and not t.made]
+"""Tables that an ingest writes and that are for everybody; what a replay gives is kept elsewhere."""
 
 OF_SOURCES = ("events", "problems")
 """Of the tables with rows here those that sources bring: nothing supersedes their files."""
