@@ -20,7 +20,7 @@ from retime.ingest.warehouse import Snapshot
 
 Rows = list[tuple[Any, ...]]
 STORED = [t.name for t in TABLES.values() if not t.computed and not t.made]
-"""Tables that an ingest writes and that are for everybody; what a replay gives is kept elsewhere."""
+"""Tables that an ingest writes for everybody; what a replay gives is kept elsewhere."""
 
 OF_SOURCES = ("events", "problems")
 """Of the tables with rows here those that sources bring: nothing supersedes their files."""

@@ -194,7 +194,7 @@ def test_at_the_end_it_waits_a_bounded_time_and_leaves_the_rest(trace, tmp_path,
         "import shutil, sys, retime\n"
         "class P:\n"
         "    def export_chrome_trace(self, path): shutil.copy(sys.argv[3], path)\n"
-        "retime.trace_handler(sys.argv[1], 'j', spool=sys.argv[2], grace_s=0.3, for_s=1)(P())\n"
+        "retime.trace_handler(sys.argv[1], 'j', spool=sys.argv[2], grace_s=0.3, for_s=5)(P())\n"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "none"), str(spool), str(path)],
