@@ -45,8 +45,8 @@ import numba
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-
-EDGES_A_TASK = 1.7
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from benchmarks.suite.ways.replay import random_graph
 
 
 def best(of: Callable[[], Any], runs: int) -> dict[str, float]:
@@ -73,20 +73,7 @@ def loop(tasks: int, runs: int) -> dict[str, Any]:
     """The inner loop alone: a task follows the one before on its stream, and 7 of 10 another."""
     from retime.replay import engine
 
-    rng = np.random.default_rng(0)
-    streams = 1024
-    second = rng.random(tasks) < EDGES_A_TASK - 1
-    many = np.where(second, 2, 1)
-    many[:streams] = 0
-    ptr = np.zeros(tasks + 1, np.int64)
-    np.cumsum(many, out=ptr[1:])
-    pred = np.empty(ptr[-1], np.int64)
-    task = np.arange(streams, tasks)
-    pred[ptr[task]] = task - streams
-    other = task[many[streams:] == 2]
-    pred[ptr[other] + 1] = np.maximum(0, other - rng.integers(1, 20 * streams, len(other)))
-    gap, dur = rng.integers(0, 100, tasks), rng.integers(0, 1000, tasks)
-    release, end = np.zeros(tasks, np.int64), np.empty(tasks, np.int64)
+    gap, dur, ptr, pred, release, end = random_graph(tasks)
     took = best(lambda: engine.ends(gap, dur, ptr, pred, release, end), runs)
     bare = best(lambda: _read(gap, dur, ptr, pred, release), runs)
     return {
