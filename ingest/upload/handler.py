@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from . import job_names, log, sender
-from .entry import WAITING, WRITING, Entry, check_address, here, look
+from .entry import FAILED, WAITING, WRITING, Entry, check_address, here, look
 from .spool import Spool, SpoolFull
 
 MOST_FILES = 64
@@ -163,25 +164,29 @@ class TraceHandler:
 
     def _wait(self) -> None:
         until, last_start = time.monotonic() + self._grace_s, True
-        while self.spool is not None and (left := [i for i in self.ids if self._waits(i)]):
+        while any(e.next_try_s <= time.time() for e in self._left()):
             ended = self._child is None or self._child.poll() is not None
             if time.monotonic() >= until or (ended and not last_start):
-                text = f"left in the spool: {len(left)} of this process's traces"
-                again = f"`retime upload --retry --spool {self.spool.folder}` delivers what is left"
-                self._say(f"{text}; {again}", logging.INFO)
-                return
+                break
             if ended:  # it may have ended just before the last trace came
                 last_start = False
                 self._send()
             time.sleep(0.05)
+        # Also what a sender has put off in the meantime.
+        if self.spool is not None and (left := self._left()):
+            text = f"left in the spool: {len(left)} of this process's traces"
+            again = f"`retime upload --retry --spool {self.spool.folder}` delivers what is left"
+            self._say(f"{text}; {again}", logging.INFO)
 
-    def _waits(self, id: str) -> bool:
-        assert self.spool is not None
-        try:
-            entry = self.spool.get(id)
-        except ValueError:
-            return False
-        return entry is not None and entry.state != "failed" and entry.next_try_s <= time.time()
+    def _left(self) -> list[Entry]:
+        """Of this process's traces those not delivered, without those that failed for good."""
+        left = []
+        for id in self.ids if self.spool is not None else ():
+            with contextlib.suppress(ValueError):  # an entry that cannot be read
+                entry = self.spool.get(id)
+                if entry is not None and entry.state != FAILED:
+                    left.append(entry)
+        return left
 
     def _say(self, text: str, level: int = logging.ERROR, once: str = "") -> None:
         if once in self._told:
