@@ -25,7 +25,7 @@ from benchmarks.scale.measured import ROOT
 
 from .suite import docs, history, table
 from .suite.case import OURS
-from .suite.inputs import Inputs
+from .suite.inputs import Inputs, NamesOnly
 from .suite.run import STAGES_IN_ORDER, cases_of, run
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -47,12 +47,14 @@ def main(words: list[str] | None = None) -> int:
     if asked.folder is not None:
         asked.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=asked.folder, prefix="suite-") as scratch:
-        inputs = Inputs(
-            asked.folder or Path(scratch), quick=asked.quick, large=asked.large, tiny=asked.tiny,
+        listing = asked.what == "list"
+        inputs = (NamesOnly if listing else Inputs)(
+            Path(scratch) if listing else asked.folder or Path(scratch),
+            quick=asked.quick, large=asked.large, tiny=asked.tiny,
             traces=asked.traces, artifact=asked.straggler_artifact,
             artifact_python=asked.artifact_python, words=asked.case,
         )  # fmt: skip
-        if asked.what == "list":
+        if listing:
             for stage in only:
                 for case in cases_of(stage, inputs):
                     print(f"{stage:8} {case.name}: {', '.join(w.name for w in case.ways)}")

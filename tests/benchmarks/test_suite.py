@@ -352,3 +352,13 @@ def test_nothing_of_a_run_that_has_no_goals():
     assert "cores of" in table.text(found)
     assert "## Goals" not in docs.page([found], [])
     assert "seconds are of CPU" in docs.page([found], [])
+
+
+def test_the_list_names_every_case_and_makes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(inputs, "measured", None)
+    assert command.main(["list", "--large", "--folder", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for words in ("ingest, Kineto, 400 MB: ", "routing csv, a part in 16", "views of 1,024 ranks"):
+        assert sum(words in line for line in lines) == 1, words
+    assert {line.split()[0] for line in lines} == set(run.STAGES_IN_ORDER)
+    assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.suite.case import LIMIT, OURS, OUT, PEER, Bound, Case, Ratio, Way, stage, way
@@ -17,73 +18,112 @@ EXPORT = "mfu_2gpu_before.sqlite"
 """Of a folder of real traces: what is repeated to a size."""
 
 
+MAX_BYTES = 500e6
+QUARTERS = (16, 4, 1)
+"""Growth: a sixteenth and a quarter of the largest input, ours alone, and all of it."""
+
+
 def _warm(path: Path, small: Path, amount: float | None = None) -> Way:
     return Way(ONE, OURS, way("ingest.ours", path, small, OUT, 1), 1, "inside_s", amount)
+
+
+def _grown(
+    inputs: Inputs, name: str, most: int, size: Callable[[Path], float] | None,
+    make: Callable[[int], Path], small: Callable[[], Path],
+) -> Iterator[tuple[str, float, Path, Path, bool]]:  # fmt: skip
+    """Name, size, input and a small input of each case of a format; the last is the whole one.
+
+    `most` is the largest input's amount, of which `make` makes an input; `size` measures one in
+    the unit, where that is not the amount itself.
+    """
+    for part in (1,) if inputs.tiny else QUARTERS:
+        amount, whole = max(1, most // part), part == 1
+        case = name if whole else f"{name}, a part in {part}, for growth"
+        if inputs.wants(case):
+            path = make(amount)
+            yield case, size(path) if size else float(amount), path, small(), whole
+
+
+def _megabytes(path: Path) -> float:
+    return path.stat().st_size / 1e6
+
+
+def _read(path: Path) -> Way:
+    return Way("reading the file", LIMIT, way("limits.files.read", path), 1, "inside_s")
+
+
+def _case(
+    name: str, of: str, unit: str, n: float, ways: tuple[Way, ...], ratios: tuple[Ratio, ...],
+    least: Bound | None,
+) -> Case:  # fmt: skip
+    bounds = (Bound(ONE, "peak_bytes", MAX_BYTES, "under 500 MB whatever the size"),)
+    if least is not None:
+        bounds = (least, *bounds)
+    return Case(name, "ingest", n, unit, ways, ratios, bounds, growth=of, grows=(ONE,))
 
 
 @stage("ingest")
 def routing(inputs: Inputs) -> Iterator[Case]:
     """The experts of each token, in the forms that routers write."""
-    tokens = 20_000 if inputs.tiny else 500_000 if inputs.quick else 4_000_000
+    most = 20_000 if inputs.tiny else 500_000 if inputs.quick else 4_000_000
+    least = Bound(ONE, "rate", TOKENS_PER_S, "5 million tokens a second")
     for form in ROUTING[:1] if inputs.tiny else ROUTING:
-        if not inputs.wants(name := f"ingest, {form}"):
-            continue
-        path, small = inputs.routing(form, tokens), inputs.routing(form, 4096)
-        read = "reading the file"
-        ways = [_warm(path, small),
-                Way(read, LIMIT, way("limits.files.read", path), 1, "inside_s")]  # fmt: skip
-        if form == "routing csv":
-            ways.append(Way("plain DuckDB", PEER, way("ingest.routing_duckdb", path, OUT), 1,
-                            "inside_s"))  # fmt: skip
-        yield Case(
-            name, "ingest", tokens, "tokens", tuple(ways),
-            tuple(Ratio(ONE, w.name) for w in ways[1:]),
-            (Bound(ONE, "rate", TOKENS_PER_S, "5 million tokens a second"),),
-        )  # fmt: skip
+        of = f"ingest, {form}"
+        make, small = partial(inputs.routing, form), partial(inputs.routing, form, 4096)
+        for name, n, path, warm, whole in _grown(inputs, of, most, None, make, small):
+            peers = [_read(path)] if whole else []
+            if whole and form == "routing csv":
+                peers.append(Way("plain DuckDB", PEER, way("ingest.routing_duckdb", path, OUT), 1,
+                                 "inside_s"))  # fmt: skip
+            ratios = tuple(Ratio(ONE, w.name) for w in peers)
+            yield _case(name, of, "tokens", n, (_warm(path, warm), *peers), ratios,
+                        least if whole else None)  # fmt: skip
 
 
 @stage("ingest")
 def inspector(inputs: Inputs) -> Iterator[Case]:
     """NCCL Inspector's records of a made-up rank, as it writes them: JSON lines."""
-    steps = 4 if inputs.tiny else 32 if inputs.quick else 512
-    if inputs.wants(name := "ingest, Inspector records"):
-        yield _text(name, inputs.inspector(steps), inputs.inspector(2))
+    most = 4 if inputs.tiny else 32 if inputs.quick else 512
+    yield from _text(inputs, "ingest, Inspector records", most, inputs.inspector,
+                     partial(inputs.inspector, 2))  # fmt: skip
 
 
 @stage("ingest")
 def debug_log(inputs: Inputs) -> Iterator[Case]:
     """A real job's output with NCCL's log in it, again and again."""
     found = _real(inputs, LOG)
-    if found is not None and inputs.wants("ingest, NCCL debug log"):
-        copies = 2 if inputs.tiny else 10 if inputs.quick else 100
-        yield _text("ingest, NCCL debug log", inputs.repeated(found, copies), found)
+    if found is not None:
+        most = 2 if inputs.tiny else 16 if inputs.quick else 112
+        yield from _text(inputs, "ingest, NCCL debug log", most, partial(inputs.repeated, found),
+                         lambda: found)  # fmt: skip
 
 
-def _text(name: str, path: Path, small: Path) -> Case:
-    n = path.stat().st_size / 1e6
-    read = "reading the file"
-    return Case(
-        name, "ingest", n, "MB",
-        (_warm(path, small), Way(read, LIMIT, way("limits.files.read", path), 1, "inside_s")),
-        (Ratio(ONE, read),),
-        (Bound(ONE, "rate", TEXT_MB_PER_S, "150 MB/s a core"),),
-    )  # fmt: skip
+def _text(
+    inputs: Inputs, of: str, most: int, make: Callable[[int], Path], small: Callable[[], Path]
+) -> Iterator[Case]:
+    least = Bound(ONE, "rate", TEXT_MB_PER_S, "150 MB/s a core")
+    for name, n, path, warm, whole in _grown(inputs, of, most, _megabytes, make, small):
+        read = (_read(path),) if whole else ()
+        yield _case(name, of, "MB", n, (_warm(path, warm), *read),
+                    tuple(Ratio(ONE, w.name) for w in read), least if whole else None)  # fmt: skip
 
 
 @stage("ingest")
 def nsight(inputs: Inputs) -> Iterator[Case]:
     """A real export of Nsight Systems whose run lasts longer."""
     found = _real(inputs, EXPORT)
-    if found is None or not inputs.wants("ingest, Nsight export"):
+    if found is None:
         return
-    path = inputs.nsys(found, 2 if inputs.tiny else 20 if inputs.quick else 100)
+    of, most = "ingest, Nsight export", 2 if inputs.tiny else 32 if inputs.quick else 128
+    make = partial(inputs.nsys, found)
     copied = "its tables copied by sqlite3 into DuckDB"
-    yield Case(
-        "ingest, Nsight export", "ingest", path.stat().st_size / 1e6, "MB",
-        (_warm(path, found),
-         Way(copied, LIMIT, way("limits.files.sqlite_copy", path), 1, "inside_s")),
-        (Ratio(ONE, copied, 1 / 3, "a third of the speed of copying its tables"),),
-    )  # fmt: skip
+    for name, n, path, warm, whole in _grown(inputs, of, most, _megabytes, make, lambda: found):
+        limits = ()
+        if whole:
+            limits = (Way(copied, LIMIT, way("limits.files.sqlite_copy", path), 1, "inside_s"),)
+        goal = "a third of the speed of copying its tables"
+        yield _case(name, of, "MB", n, (_warm(path, warm), *limits),
+                    tuple(Ratio(ONE, w.name, 1 / 3, goal) for w in limits), None)  # fmt: skip
 
 
 def _real(inputs: Inputs, name: str) -> Path | None:
