@@ -110,8 +110,13 @@ QUALIFY level = min(level) OVER (PARTITION BY job, coalesce(host, 'rank ' || ran
 CREATE VIEW _measured_traffic AS
 WITH nics AS MATERIALIZED (
     FROM _nics
+), clocks AS (
+    SELECT
+        job, rank, host,
+        {'offset_ns': offset_ns, 'drift_ppm': drift_ppm, 'anchor_ns': anchor_ns} AS known
+    FROM _rank_clocks
 ), of_host AS (
-    FROM _rank_clocks WHERE host IS NOT NULL
+    FROM clocks WHERE host IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY job, host ORDER BY rank) = 1
 ), stepped AS (
     SELECT job, rank, collective_id, min(step) AS step
@@ -127,7 +132,7 @@ WITH nics AS MATERIALIZED (
              WHEN m.nic IS NOT NULL THEN 'NIC by its number'
              WHEN l.nic IS NOT NULL THEN 'NIC by its rail'
              ELSE r.how END AS found,
-        k.offset_ns, k.drift_ppm, k.anchor_ns
+        coalesce(k.known, h.known) AS clock
     FROM _sightings s
     LEFT JOIN stepped p
         ON p.job = s.job AND p.rank = s.rank AND p.collective_id = s.collective_id
@@ -138,18 +143,14 @@ WITH nics AS MATERIALIZED (
         FROM nics QUALIFY row_number() OVER (PARTITION BY job, host, rail ORDER BY place) = 1
     ) l ON l.job = s.job AND l.host = s.host AND l.rail = s.rail
     LEFT JOIN _rank_rails r ON r.job = s.job AND r.rank = s.rank
-    LEFT JOIN (
-        SELECT job, rank, NULL AS host, offset_ns, drift_ppm, anchor_ns FROM _rank_clocks
-        UNION ALL
-        SELECT job, NULL, host, offset_ns, drift_ppm, anchor_ns FROM of_host
-    ) k ON k.job = s.job AND (
-        k.rank = s.rank OR (s.rank IS NULL AND k.host = s.host)
-    )
+    -- Not one join by either: that would try every transfer with every rank.
+    LEFT JOIN clocks k ON k.job = s.job AND k.rank = s.rank
+    LEFT JOIN of_host h ON s.rank IS NULL AND h.job = s.job AND h.host = s.host
 )
 SELECT
     job, step, collective_id, host, port,
-    _aligned_ns(start_ns, offset_ns, drift_ppm, anchor_ns) AS start_ns,
-    _aligned_ns(end_ns, offset_ns, drift_ppm, anchor_ns) AS end_ns,
+    _aligned_ns(start_ns, clock.offset_ns, clock.drift_ppm, clock.anchor_ns) AS start_ns,
+    _aligned_ns(end_ns, clock.offset_ns, clock.drift_ppm, clock.anchor_ns) AS end_ns,
     -- 0 times bytes: null where there are none.
     bytes * CASE direction WHEN 'send' THEN 1 WHEN 'recv' THEN 0 END AS sent,
     bytes * CASE direction WHEN 'recv' THEN 1 WHEN 'send' THEN 0 END AS received,
