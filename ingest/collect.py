@@ -66,6 +66,10 @@ class Collector:
         """Whether there is a problem of this code and rank."""
         return (code, rank) in self._odd
 
+    def n(self, table: str) -> int:
+        """Rows of a table that wait for a batch."""
+        return self._count.get(table, 0)
+
     def full(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Batches of the tables that have many rows by now: to be asked now and then."""
         for table in [t for t, n in self._count.items() if n >= BATCH_ROWS]:

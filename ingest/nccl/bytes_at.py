@@ -1,4 +1,4 @@
-"""Compiled loads, searches and interning on the bytes of a text: what the line scanners stand on.
+"""Compiled loads and searches on the bytes of a text: what the line scanners stand on.
 
 Importing this module costs numba. Buffers have `line_blocks.PAD` bytes of room behind their lines,
 so that no load leaves them; with NUMBA_BOUNDSCHECK=1 each load is checked. Nothing here allocates.
@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
-
-from .number_rows import NULL
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
@@ -59,7 +56,7 @@ def _load64(typingctx, buf, p):
 
 
 @intrinsic
-def _store8(typingctx, buf, p, value):
+def store8(typingctx, buf, p, value):
     def codegen(context, builder, signature, args):
         at = _pointer(context, builder, signature.args[0], args[0], args[1])
         builder.store(builder.trunc(args[2], ir.IntType(8)), at)
@@ -196,136 +193,3 @@ def line_start(buf, p):
     while p > 0 and byte(buf, p - 1) != 0x0A:
         p -= 1
     return p
-
-
-# --- symbols -------------------------------------------------------------------------------
-
-
-@jit
-def _mixed(h, value):
-    h = (h ^ value) * np.uint64(0xFF51AFD7ED558CCD)
-    return h ^ (h >> np.uint64(32))
-
-
-@jit
-def _hash(buf, start, end, seed):
-    h = np.uint64(seed) ^ (np.uint64(end - start) * np.uint64(0x9E3779B97F4A7C15))
-    p = start
-    while p + 8 <= end:
-        h = _mixed(h, word(buf, p))
-        p += 8
-    if p < end:
-        tail = word(buf, p) & ((np.uint64(1) << np.uint64(8 * (end - p))) - np.uint64(1))
-        h = _mixed(h, tail)
-    h *= np.uint64(0xC4CEB9FE1A85EC53)
-    return h ^ (h >> np.uint64(29))
-
-
-@jit
-def _same(buf, start, end, arena, at):
-    p = start
-    while p + 8 <= end:
-        if word(buf, p) != word(arena, at):
-            return False
-        p += 8
-        at += 8
-    if p < end:
-        mask = (np.uint64(1) << np.uint64(8 * (end - p))) - np.uint64(1)
-        return (word(buf, p) & mask) == (word(arena, at) & mask)
-    return True
-
-
-COUNT, SEED, MOST, ARENA_BYTES = range(4)
-"""A table is one array of 64-bit numbers: these four, twice MOST slots, then what it holds."""
-_HEAD = 4
-
-FULL = -2
-
-
-@jit
-def intern(buf, start, end, table):
-    """The code of the bytes from start to end in a table of `Texts`, a new one if need be.
-
-    FULL where no room is.
-    """
-    most = table[MOST]
-    offsets = _HEAD + 2 * most
-    hashes = offsets + most + 1
-    arena = 8 * (hashes + most)
-    h = np.int64(_hash(buf, start, end, table[SEED]))
-    mask = 2 * most - 1
-    i = h & mask
-    while True:
-        code = table[_HEAD + i]
-        if code < 0:
-            break
-        if table[hashes + code] == h:
-            at = table[offsets + code]
-            if table[offsets + code + 1] - at == end - start and _same(
-                buf, start, end, table, arena + at
-            ):
-                return code
-        i = (i + 1) & mask
-    code = table[COUNT]
-    at = table[offsets + code]
-    if code >= most or at + (end - start) + 16 > table[ARENA_BYTES]:
-        return FULL
-    for k in range(end - start):
-        _store8(table, arena + at + k, byte(buf, start + k))
-    table[offsets + code + 1] = at + (end - start)
-    table[hashes + code] = h
-    table[_HEAD + i] = code
-    table[COUNT] = code + 1
-    return code
-
-
-@jit
-def intern_numbers(a, b, c, table):
-    """The code of three numbers in a table of `Triples`, a new one if need be; FULL as above."""
-    most = table[MOST]
-    keys = _HEAD + 2 * most
-    mixed = _mixed(_mixed(_mixed(np.uint64(table[SEED]), np.uint64(a)), np.uint64(b)), np.uint64(c))
-    mixed *= np.uint64(0xC4CEB9FE1A85EC53)
-    mixed ^= mixed >> np.uint64(29)
-    mask = 2 * most - 1
-    i = np.int64(mixed) & mask
-    while True:
-        code = table[_HEAD + i]
-        if code < 0:
-            break
-        at = keys + 3 * code
-        if table[at] == a and table[at + 1] == b and table[at + 2] == c:
-            return code
-        i = (i + 1) & mask
-    code = table[COUNT]
-    if code >= most:
-        return FULL
-    at = keys + 3 * code
-    table[at] = a
-    table[at + 1] = b
-    table[at + 2] = c
-    table[_HEAD + i] = code
-    table[COUNT] = code + 1
-    return code
-
-
-@jit
-def recode(column, place, used):
-    """Puts codes by order of first use in place of a column's own; how many `used` has of them.
-
-    `place` has room for each code and is -1 throughout, before and after. NULL becomes -1.
-    """
-    n = 0
-    for i in range(column.size):
-        code = column[i]
-        if code == NULL:
-            column[i] = -1
-            continue
-        if place[code] < 0:
-            place[code] = n
-            used[n] = code
-            n += 1
-        column[i] = place[code]
-    for i in range(n):
-        place[used[i]] = -1
-    return n

@@ -13,21 +13,18 @@ import numpy as np
 
 from . import debug_log_state as of
 from .bytes_at import (
-    FULL,
     LANES,
     any_of,
     byte,
     check_vector,
-    intern,
-    intern_numbers,
     jit,
     line_end,
     line_start,
     lowest_bit,
-    recode,
     vector_scan,
     word_at,
 )
+from .tables_at import FULL, intern, intern_numbers, recode
 
 NULL = of.NULL
 

@@ -15,6 +15,14 @@ CODE = Code(
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=tuple(
-        f"nccl/{m}.py" for m in ("debug_log_scan", "debug_log_state", "bytes_at", "number_rows")
+        f"nccl/{m}.py"
+        for m in (
+            "debug_log_scan",
+            "debug_log_state",
+            "bytes_at",
+            "tables_at",
+            "tables_of_texts",
+            "number_rows",
+        )
     ),
 )

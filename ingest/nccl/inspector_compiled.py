@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import collect
 from ..classify import op_of_collective_name
 from ..schema import event_id
 from . import inspector_state as of
 from .comm_places import Places, buffers
+from .inspector_proxy import CONSTANTS, MOST_KEPT, Proxies
 from .inspector_records import (
     BATCH,
     MAX_LINE,
@@ -28,7 +30,7 @@ from .inspector_records import (
 )
 from .line_blocks import Block, blocks, line_of
 from .number_rows import NumberRows
-from .tables_of_texts import Texts, Triples
+from .tables_of_texts import Lately, Texts, Triples
 from .values import algo_name, proto_name
 
 if TYPE_CHECKING:
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 _SLOW_LINES = 4096
+_MOST_STEPS = 1024
+_KINDS = {"p2p": of.OF_P2P, "coll": of.OF_COLL, "steps": of.OF_STEPS}
+_LEFT = (("coll_perf", of.LEFT_COLL), ("p2p_perf", of.LEFT_P2P), ("proxy_trace", of.LEFT_PROXY))
 _MOST_HEADERS = 1 << 14
 _MOST_TEXTS = 1 << 12
 _MOST_CODES = 1 << 15
@@ -77,11 +82,29 @@ class Compiled:
 
     def reader(self, source: Source, places: Places, collector: Collector) -> _Reader:
         """What reads the lines by themselves, and has what both know of those before."""
-        return _Reader(source, places, collector, self._functions["recode"])
+        return _Reader(source, places, collector, self._functions)
 
     def rows(self, source: Source, reader: _Reader) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows of all lines; what is left is in the reader and its collector."""
         yield from _Pass(self._functions["scan"], reader, self._has_proxies).rows(source)
+
+
+class _LastNumbers:
+    """`inspector_proxy.Kept` where compiled code has it too."""
+
+    def __init__(self, functions: dict[str, Callable[..., Any]], rows: NumberRows):
+        self._kept, self._keep, self._rows = functions["kept"], functions["keep"], rows
+        self.held = Lately(MOST_KEPT)
+
+    def get(self, comm: str, kind: str, sn: int) -> int | None:
+        where = self._rows.code(comm), _KINDS[kind], sn, self.held.tables, self.held.values
+        value = self._kept(*where)
+        return None if value == of.ABSENT else value
+
+    def set(self, comm: str, kind: str, sn: int, value: int | None) -> None:
+        value = of.ABSENT if value is None else value
+        self._keep(self._rows.code(comm), _KINDS[kind], sn, value, self.held.tables,
+                   self.held.values)  # fmt: skip
 
 
 class _Reader(Reader):
@@ -92,16 +115,27 @@ class _Reader(Reader):
         source: Source,
         places: Places,
         collector: Collector,
-        recode: Callable[..., int],
+        functions: dict[str, Callable[..., Any]],
     ):
         self.headers: list[tuple[str, int, int | None]] = []
+
+        def rank_at(header: int, peer: int) -> int | None:
+            return places.peer_of(*self.headers[header][:2], peer)
+
         self.rows = NumberRows(
             collector, "collectives", of.ROW_COLUMNS, ("peer",),
-            {"state": "completed", "source": SOURCE}, recode,
-            lambda header, peer: places.peer_of(*self.headers[header][:2], peer),
+            {"state": "completed", "source": SOURCE}, functions["recode"], rank_at,
         )  # fmt: skip
         self.rows.code(of.HOST)  # is 0
-        super().__init__(source, places, collector, self.rows.add)
+        self.moved = NumberRows(
+            collector, "transfers", of.MOVED_COLUMNS, ("peer_rank",), CONSTANTS,
+            functions["recode"], rank_at,
+        )  # fmt: skip
+        for text in (of.HOST, "send", "recv"):  # as HOST_CODE, SENT and RECEIVED say
+            self.moved.code(text)
+        self.numbers = _LastNumbers(functions, self.rows)
+        proxies = Proxies(places, collector, self.moved.add, self.numbers)
+        super().__init__(source, places, collector, self.rows.add, proxies)
         self.lasts = np.zeros((256, 2), np.int64)
         self._gaps: dict[tuple[str, int, str], int] = {}
 
@@ -124,11 +158,12 @@ class _Pass:
     """The second pass over one file: what it has learnt so far, and what that counted."""
 
     def __init__(self, scan: Callable[..., int], reader: _Reader, has_proxies: bool):
-        self._scan, self._reader, self._has_proxies = scan, reader, has_proxies
-        self._collector, self._rows = reader.collector, reader.rows
+        self._scan, self._reader = scan, reader
+        self._collector, self._rows, self._moved = reader.collector, reader.rows, reader.moved
         self._state = np.zeros(of.STATE_SIZE, np.int64)
         self._state[of.MOST], self._state[of.TAG] = MAX_LINE, reader.tag
-        self._state[of.EVERY] = BATCH
+        self._state[of.EVERY], self._state[of.MOST_MOVED] = BATCH, collect.BATCH_ROWS
+        self._state[of.HAS_PROXIES] = has_proxies
         self._slow = np.zeros((_SLOW_LINES, 2), np.int64)
         self._bounds = np.zeros(3, np.int64)
         self._header_texts, self._texts = Texts(_MOST_HEADERS, 256), Texts(_MOST_TEXTS, 64)
@@ -140,7 +175,7 @@ class _Pass:
         self._ranks = np.zeros((64, of.RANK_COLUMNS), np.int64)
         self._numbers: dict[tuple[str, int, int | None], int] = {}
         self._slots: dict[int, int] = {}
-        self._notes = np.zeros((0, 2), np.int64)
+        self._steps = np.zeros((_MOST_STEPS, of.STEP_COLUMNS), np.int64)
         self._untold: set[int] = set()
         self._nameless: set[int] = set()
         self._take_over()
@@ -149,6 +184,7 @@ class _Pass:
         """All rows of the file."""
         for block in blocks(source, self._collector.odd, MAX_LINE):
             yield from self._block(block)
+        self._give_back()
         for rank, slot in self._slots.items():
             found = dict(zip(range(of.RANK_COLUMNS), self._ranks[slot].tolist(), strict=True))
             if found[of.R_SAMPLED_COUNT]:
@@ -159,27 +195,26 @@ class _Pass:
             if found[of.R_START] != of.NULL:
                 self._reader.widen(rank, found[of.R_START], found[of.R_END])
         yield from self._rows.rest()
+        yield from self._moved.rest()
 
     def _block(self, block: Block) -> Iterator[tuple[str, pa.RecordBatch]]:
         state, reader = self._state, self._reader
         state[of.N], state[of.WHOLE], state[of.POS] = block.n, block.whole, 0
         while state[of.POS] < block.n:
-            first = self._rows.n
-            state[of.ROWS], state[of.SLOW] = first, 0
+            state[of.ROWS], state[of.MOVED], state[of.SLOW] = self._rows.n, self._moved.n, 0
             state[of.N_ROWS], state[of.N_RECORDS] = reader.n_rows, reader.n_records
             self._rows.make_room()
-            if len(self._notes) < len(self._rows.matrix):
-                self._notes = np.zeros((len(self._rows.matrix), 2), np.int64)
+            held = reader.numbers.held
             why = self._scan(
-                block.data, state, self._slow, self._rows.matrix, self._notes, self._headers,
-                self._places, self._shapes, self._labels, self._ranks, reader.lasts, self._bounds,
-                self._header_texts.table, self._texts.table, self._shape_codes.table,
-                self._label_codes.table,
+                block.data, state, self._slow, self._rows.matrix, self._moved.matrix, self._steps,
+                self._headers, self._places, self._shapes, self._labels, self._ranks, reader.lasts,
+                self._bounds, self._header_texts.table, self._texts.table, self._shape_codes.table,
+                self._label_codes.table, held.tables, held.values,
             )  # fmt: skip
             self._rows.n = int(state[of.ROWS])
+            reader.proxies.n += int(state[of.MOVED]) - self._moved.n
+            self._moved.n = int(state[of.MOVED])
             reader.n_rows, reader.n_records = int(state[of.N_ROWS]), int(state[of.N_RECORDS])
-            if self._has_proxies:
-                self._note(first)
             if why == of.PAUSE:
                 yield from self._looked_after()
             elif why == of.LEARN_HEADER:
@@ -195,13 +230,12 @@ class _Pass:
 
     def _looked_after(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         yield from self._rows.full()
+        yield from self._moved.full()
         yield from self._collector.full()
 
     def _slow_lines(self, block: Block) -> Iterator[tuple[str, pa.RecordBatch]]:
         state, reader = self._state, self._reader
-        for kind, left in (("coll_perf", of.LEFT_COLL), ("p2p_perf", of.LEFT_P2P)):
-            if kind in reader.left:
-                reader.left[kind] = int(state[left])
+        self._give_back()
         for start, end in self._slow[: int(state[of.SLOW])].tolist():
             line, long = line_of(block, start, end, MAX_LINE)
             if long:
@@ -210,15 +244,22 @@ class _Pass:
                                     offset=block.base + start)  # fmt: skip
             if line.strip():
                 reader.take(line, block.base + start, block.whole)
-                if reader.n_rows % BATCH == 0:
+                if reader.n_rows % BATCH == 0 or self._moved.n >= collect.BATCH_ROWS:
                     yield from self._looked_after()
         self._take_over()
+
+    def _give_back(self) -> None:
+        """How many records of a dump are to come, for the reader."""
+        for kind, left in _LEFT:
+            if kind in self._reader.left:
+                self._reader.left[kind] = int(self._state[left])
 
     def _take_over(self) -> None:
         """What the reader knows by now, for the compiled code."""
         state, reader = self._state, self._reader
-        state[of.LEFT_COLL] = reader.left.get("coll_perf", 0)
-        state[of.LEFT_P2P] = reader.left.get("p2p_perf", 0)
+        for kind, left in _LEFT:
+            state[left] = min(reader.left.get(kind, 0), 1 << 62)
+        state[of.STEPS_WRITTEN] = reader.proxies.steps_written == 1
         state[of.CONTEXT] = -1
         if reader.context is not None:
             state[of.CONTEXT] = self._number(place_of(reader.context[0], None))
@@ -239,16 +280,6 @@ class _Pass:
         place = self._places[number]
         place[of.P_METADATA] = int(place[of.P_RANK]) in self._reader.of_process
         return bool(place[of.P_METADATA])
-
-    def _note(self, first: int) -> None:
-        """Tells the proxies which operations there were."""
-        rows = self._rows.matrix[first : self._rows.n, [of.ROW_COMM, of.ROW_EVENT]].tolist()
-        notes = self._notes[first : self._rows.n].tolist()
-        for (comm, row), (is_coll, sn) in zip(rows, notes, strict=True):
-            self._reader.proxies.note(
-                self._rows.text(comm), "coll" if is_coll else "p2p",
-                None if sn == of.NULL else sn, row,
-            )  # fmt: skip
 
     # --- what is learnt ------------------------------------------------------------------------
 

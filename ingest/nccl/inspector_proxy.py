@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..values import integer
 
@@ -10,8 +11,45 @@ if TYPE_CHECKING:
     from ..collect import Collector
     from .comm_places import Places
 
-_MAX_KEPT = 65536
+MOST_KEPT = 1 << 17
 _I64_MAX = (1 << 63) - 1
+_STEPS = "steps"
+CONSTANTS = {"traffic_class": "collective", "measured": True, "via": "NET", "source": "inspector"}
+"""What all rows of transfers have."""
+
+
+class Kept(Protocol):
+    """What is kept of numbers, by communicator, kind and number; the oldest are forgotten."""
+
+    def get(self, comm: str, kind: str, sn: int) -> int | None:
+        """What was set last, None for nothing."""
+        ...
+
+    def set(self, comm: str, kind: str, sn: int, value: int | None) -> None:
+        """Keeps a value; None takes it away."""
+        ...
+
+
+SHARED = -(1 << 63)
+"""The row of a number that two operations have."""
+
+
+class LastNumbers:
+    """`Kept` of the last `MOST_KEPT` numbers, and up to as many before them."""
+
+    def __init__(self) -> None:
+        self._newer: dict[tuple[str, str, int], int | None] = {}
+        self._older: dict[tuple[str, str, int], int | None] = {}
+
+    def get(self, comm: str, kind: str, sn: int) -> int | None:
+        key = (comm, kind, sn)
+        return self._newer[key] if key in self._newer else self._older.get(key)
+
+    def set(self, comm: str, kind: str, sn: int, value: int | None) -> None:
+        key = (comm, kind, sn)
+        if key not in self._newer and len(self._newer) >= MOST_KEPT:
+            self._newer, self._older = {}, self._newer
+        self._newer[key] = value
 
 
 class Proxies:
@@ -21,34 +59,28 @@ class Proxies:
     the rows; else the operation does. `span` is the time that the last record covered.
     """
 
-    def __init__(self, places: Places, collector: Collector):
-        self._places, self._collector = places, collector
-        self._parents: dict[tuple[str, str, int], int | None] = {}
-        self._stepped: dict[tuple[str, int], None] = {}
+    def __init__(self, places: Places, collector: Collector, add: Callable[..., None], kept: Kept):
+        self._places, self._collector, self._add_row, self._kept = places, collector, add, kept
         self.steps_written: Any = None
         self.span: tuple[int | None, int | None] = (None, None)
-        self._n = 0
+        self.n = 0
+        """rows so far"""
 
     def note(self, comm: str, kind: str, sn: int | None, row: int) -> None:
         """Remembers the event id of an operation; a number that two functions share is none's."""
-        if sn is None:
-            return
-        if len(self._parents) >= _MAX_KEPT:
-            self._parents.pop(next(iter(self._parents)))
-        key = (comm, kind, sn)
-        self._parents[key] = None if key in self._parents else row
+        if sn is not None:
+            known = self._kept.get(comm, kind, sn)
+            self._kept.set(comm, kind, sn, row if known is None else SHARED)
 
     def take(self, trace: dict[str, Any], comm: str, place: int, rank: int, offset: int) -> None:
         """One `proxy_trace` record."""
         self.span = (None, None)
         kind, op_sn = trace.get("record_type"), integer(trace.get("proxy_op_sn"))
-        key = (comm, op_sn if op_sn is not None else -1)
+        key = (comm, _STEPS, op_sn if op_sn is not None else -1)
         steps = trace.get("steps")
         if kind == "proxy_step":
             self._step(trace, trace, comm, place, rank, offset)
-            self._stepped[key] = None
-            if len(self._stepped) > _MAX_KEPT:
-                self._stepped.pop(next(iter(self._stepped)))
+            self._kept.set(*key, 1)
             return
         for step in steps if isinstance(steps, list) else []:
             if isinstance(step, dict):
@@ -68,8 +100,9 @@ class Proxies:
                 offset=offset,
                 count=dropped,
             )
-        known = key in self._stepped
-        self._stepped.pop(key, None)
+        known = self._kept.get(*key) is not None
+        if known:
+            self._kept.set(*key, None)
         if isinstance(steps, list) or known or self.steps_written == 1:
             return
         times = trace.get("event_trace_ts")
@@ -113,35 +146,31 @@ class Proxies:
         direction = trace.get("direction")
         parent, sn = trace.get("parent_type"), integer(trace.get("parent_sn"))
         row = None
-        if isinstance(parent, str) and sn is not None:
-            row = self._parents.get((comm, parent, sn))
+        if parent in ("coll", "p2p") and sn is not None:
+            row = self._kept.get(comm, parent, sn)
         n_bytes = integer(of.get("trans_size_bytes"))
-        self._n += 1
-        self._collector.add(
-            "transfers",
+        self.n += 1
+        self._add_row(
             rank=rank,
             channel=integer(trace.get("channel_id")),
             peer_rank=self._places.peer_of(comm, place, integer(trace.get("peer"))),
             bytes=n_bytes if n_bytes is None or n_bytes >= 0 else None,
             start_ns=start,
             end_ns=end,
-            event_id=row,
+            event_id=None if row == SHARED else row,
             direction=direction if direction in ("send", "recv") else None,
-            traffic_class="collective",
-            measured=True,
-            via="NET",
             clock="host" if start is not None else None,
-            source="inspector",
+            **CONSTANTS,
         )
 
     def finish(self) -> None:
         """Says what the transfers lack."""
-        if self._n:
+        if self.n:
             self._collector.odd(
                 "no_nic",
                 "Inspector's proxy records name no network interface: nic and rail are null",
                 "info",
-                count=self._n,
+                count=self.n,
             )
 
 

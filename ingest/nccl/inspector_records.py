@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .. import collect
 from ..classify import op_of_collective_name
 from ..collect import Collector
 from ..errors import UnusableInput
@@ -17,7 +18,7 @@ from ..texts import lines
 from ..values import integer
 from . import inspector_readers
 from .comm_places import Places, buffers, comm_of_cut_hex
-from .inspector_proxy import Proxies
+from .inspector_proxy import LastNumbers, Proxies
 from .values import algo_name, proto_name
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Record
         raise UnusableInput("no record of Inspector names a communicator", path=source.name)
     places.settle(rank, source.name, collector)
     if compiled is None:
-        reader = Reader(source, places, collector, partial(collector.add, "collectives"))
+        add, add_moved = (partial(collector.add, table) for table in ("collectives", "transfers"))
+        reader = Reader(source, places, collector, add, Proxies(places, collector, add_moved,
+                                                                LastNumbers()))  # fmt: skip
         yield from _all_lines(source, collector, reader)
     else:
         reader = compiled.reader(source, places, collector)
@@ -65,7 +68,7 @@ def _all_lines(
     for offset, line, whole_line in lines(source, collector.odd, MAX_LINE):
         if line.strip():
             reader.take(line, offset, whole_line)
-            if reader.n_rows % BATCH == 0:
+            if reader.n_rows % BATCH == 0 or collector.n("transfers") >= collect.BATCH_ROWS:
                 yield from collector.full()
 
 
@@ -113,7 +116,12 @@ class Reader:
     """What a record needs to know of those before it."""
 
     def __init__(
-        self, source: Source, places: Places, collector: Collector, add: Callable[..., None]
+        self,
+        source: Source,
+        places: Places,
+        collector: Collector,
+        add: Callable[..., None],
+        proxies: Proxies,
     ):
         self.places, self.collector, self._add = places, collector, add
         self.tag = zlib.crc32(source.name.encode("utf-8", "replace")) & 0xFF
@@ -122,7 +130,7 @@ class Reader:
         self._last: dict[tuple[str, int, str], int] = {}
         self._span: dict[int, list[int]] = {}
         self.of_process: dict[int, dict[str, Any]] = {}
-        self.proxies = Proxies(places, collector)
+        self.proxies = proxies
         self.n_records = self.n_rows = 0
 
     def take(self, line: bytes, offset: int, whole_line: bool) -> None:

@@ -10,11 +10,26 @@ CODE = Code(
         Function("header_lines", "u1:1 i8:1 i8:1 i8:2 i8:1"),
         Function(
             "scan",
-            "u1:1 i8:1 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 i8:1",
+            "u1:1 i8:1 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 i8:1 "
+            "i8:2 i8:2",
         ),
+        Function("kept", "i8 i8 i8 i8:2 i8:2"),
+        Function("keep", "i8 i8 i8 i8 i8:2 i8:2", returns=False),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=tuple(
-        f"nccl/{m}.py" for m in ("inspector_scan", "inspector_state", "bytes_at", "number_rows")
+        f"nccl/{m}.py"
+        for m in (
+            "inspector_scan",
+            "inspector_state",
+            "inspector_said",
+            "inspector_said_proxy",
+            "inspector_filled",
+            "json_bytes",
+            "bytes_at",
+            "tables_at",
+            "tables_of_texts",
+            "number_rows",
+        )
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .tables_of_texts import ABSENT as ABSENT
+
 NULL = -(1 << 63)
 """No value."""
 
@@ -10,12 +12,16 @@ DONE, SLOW_LINES, LEARN_HEADER, LEARN_SHAPE, LEARN_LABEL, PAUSE, TABLES_FULL = r
 label not known yet; because the caller looks after its batches now; or because a table is full."""
 
 (N, WHOLE, MOST, POS, ROWS, SLOW, END, CODE, N_ROWS, N_RECORDS, TAG, CONTEXT, LEFT_COLL, LEFT_P2P,
- COLL, SN, BYTES, MICROS, PEER, START, STOP, ENQUEUED, CHANNELS, NAME, NAME_END, TIMING, TIMING_END,
- ALGO, ALGO_END, PROTO, PROTO_END, HAS_PROXIES, EVERY, STATE_SIZE) = range(34)  # fmt: skip
+ LEFT_PROXY, COLL, SN, BYTES, MICROS, PEER, START, STOP, ENQUEUED, CHANNELS, NAME, NAME_END, TIMING,
+ TIMING_END, ALGO, ALGO_END, PROTO, PROTO_END, HAS_PROXIES, EVERY, MOVED, MOST_MOVED, STEPS_WRITTEN,
+ PX_KIND, PX_PARENT, PX_PARENT_SN, PX_OP_SN, PX_CHANNEL, PX_PEER, PX_DIRECTION, PX_DROPPED,
+ PX_STEPS, STATE_SIZE) = range(47)  # fmt: skip
 """Places in the state. In: bytes of the block, whether its lines have ends, the longest line, the
-file's tag, the rows after which the caller looks after its batches (EVERY). In and out: next line,
-rows here, lines given back, rows and records of the file, the header of lines that have none (-1),
-and how many of them there may be. The rest is what the last line said."""
+file's tag, whether there are proxies' records, and after how many rows, or how many transfers that
+wait, the caller looks after its batches (EVERY, MOST_MOVED). In and out: next line, rows and
+transfers (MOVED) here, lines given back, rows and records of the file, the header of lines that
+have none (-1), how many of them there may be, and whether the dump has the proxies' steps too. The
+rest is what the last line said: of an operation, and from PX_KIND on of a proxy's record."""
 
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "in_bytes", "out_bytes", "group_size", "peer", "algo",
                "proto", "channels", "start_ns", "end_ns", "exec_ns", "enqueued_ns", "timing",
@@ -24,6 +30,25 @@ ROW_COLUMNS = ("comm", "seq", "rank", "op", "in_bytes", "out_bytes", "group_size
 (ROW_COMM, ROW_SEQ, ROW_RANK, ROW_OP, ROW_IN, ROW_OUT, ROW_SIZE, ROW_PEER, ROW_ALGO, ROW_PROTO,
  ROW_CHANNELS, ROW_START, ROW_END, ROW_EXEC, ROW_ENQUEUED, ROW_TIMING, ROW_CLOCK, ROW_EVENT,
  ROW_MEMBER) = range(19)  # fmt: skip
+
+MOVED_COLUMNS = ("rank", "channel", "peer_rank", "bytes", "start_ns", "end_ns", "event_id",
+                 "direction", "clock")  # fmt: skip
+"""Columns of a row of `transfers`; behind them `member`, as above."""
+(MOVED_RANK, MOVED_CHANNEL, MOVED_PEER, MOVED_BYTES, MOVED_START, MOVED_END, MOVED_EVENT,
+ MOVED_DIRECTION, MOVED_CLOCK, MOVED_MEMBER) = range(10)  # fmt: skip
+
+(ST_BYTES, ST_OP_START, ST_OP_PROGRESS, ST_OP_STOP, ST_START, ST_STOP, ST_SEND_WAIT, ST_RECV_WAIT,
+ ST_FLUSH, ST_GPU_WAIT, STEP_COLUMNS) = range(11)  # fmt: skip
+"""Of a proxy's record or one of its steps: bytes, and times in ns."""
+
+PROXY_OP, PROXY_STEP, PROXY_PART = range(3)
+"""PX_KIND: a whole operation, one step, or a part of an operation."""
+
+OF_P2P, OF_COLL, OF_STEPS = range(3)
+"""What a number is of that was kept: an operation, by its kind, or one whose steps were seen."""
+
+HOST_CODE, SENT, RECEIVED = range(3)
+"""Codes of texts in rows of transfers."""
 
 UNKNOWN, KNOWN, BY_HAND = range(3)
 

@@ -25,8 +25,8 @@ class NumberRows:
 
     The matrix has these `columns` and a last one, `member`: where that is not -1, what stands in
     the columns `places` is a place of that communicator (below 2**34), which `rank_at(member,
-    place)` tells the global rank of (None: unknown). `constants` are texts that all rows have.
-    `recode` is `bytes_at.recode`, compiled.
+    place)` tells the global rank of (None: unknown). `constants` are texts and booleans that all
+    rows have. `recode` is `tables_at.recode`, compiled.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class NumberRows:
         table: str,
         columns: Sequence[str],
         places: Sequence[str],
-        constants: Mapping[str, str],
+        constants: Mapping[str, str | bool],
         recode: Callable[..., int],
         rank_at: Callable[[int, int], int | None],
     ):
@@ -136,7 +136,7 @@ class NumberRows:
         arrays = []
         for c in self._table.columns:
             if c.name in self._constants:
-                arrays.append(_texts(np.zeros(n, np.int64), [self._constants[c.name]]))
+                arrays.append(_constant(self._constants[c.name], n))
             elif c.name in self._texts:
                 column = columns[c.name]
                 used = self._recode(column, self._place, self._used)
@@ -159,6 +159,13 @@ def _numbers(values: np.ndarray, null: np.ndarray, kind: pa.DataType) -> pa.Arra
         values = values.astype(np.int32)
     valid = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
     return pa.Array.from_buffers(kind, n, [valid, pa.py_buffer(values)])
+
+
+def _constant(value: str | bool, n: int) -> pa.Array:
+    if isinstance(value, str):
+        return _texts(np.zeros(n, np.int64), [value])
+    bits = pa.py_buffer(np.packbits(np.full(n, value), bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), n, [None, bits])
 
 
 def _texts(codes: np.ndarray, words: list[str]) -> pa.DictionaryArray:

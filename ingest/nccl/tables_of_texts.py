@@ -1,4 +1,4 @@
-"""Distinct texts, and distinct triples of numbers, by code: tables that compiled code fills."""
+"""Distinct texts and triples of numbers by code, and what is kept: tables compiled code fills."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import os
 import numpy as np
 
 _HEAD = 4
+
+ABSENT = -1
+"""Of what may be kept: nothing is."""
 
 
 def _table(most: int, held: int, arena_bytes: int) -> np.ndarray:
@@ -19,7 +22,7 @@ def _table(most: int, held: int, arena_bytes: int) -> np.ndarray:
 class Texts:
     """Texts by code, in order of their first use: room for `most`, a power of two, of them.
 
-    `table` is what `bytes_at.intern` fills; its owner clears it once it is full. The seed of its
+    `table` is what `tables_at.intern` fills; its owner clears it once it is full. The seed of its
     hashes is another in each process: a stranger cannot choose texts that meet.
     """
 
@@ -59,6 +62,18 @@ class Triples:
     def clear(self) -> None:
         """Forgets them all."""
         _clear(self.table, self._most)
+
+
+class Lately:
+    """A number for each of the last triples: room for `most`, a power of two, twice.
+
+    `tables` and `values` are for `keep` and `kept` of `tables_at`: once the newer half is full, it
+    becomes the older, and what that held is forgotten.
+    """
+
+    def __init__(self, most: int):
+        self.tables = np.stack([_table(most, 3 * most, 0) for _ in range(2)])
+        self.values = np.zeros((3, most), np.int64)
 
 
 def _clear(table: np.ndarray, most: int) -> None:

@@ -219,15 +219,36 @@ def made_records(seed: int, n_lines: int = 250) -> bytes:
         return {"header": header(), "metadata": metadata("v4.3"),
                 "dump_stats": {"coll_records": r.randrange(40), "p2p_records": r.randrange(9),
                                "coll_dropped_since_last_dump": r.choice((0, 0, 3)),
-                               "proxy_records": r.randrange(9)}}  # fmt: skip
+                               "proxy_records": r.choice((3, 9, 90)),
+                               **({"proxy_steps_enabled": r.choice((0, 1, True, "x"))}
+                                  if r.random() < 0.5 else {})}}  # fmt: skip
+
+    def moved(kinds: tuple[str, ...]) -> dict:
+        names = r.sample(kinds, r.randrange(len(kinds) + 1))
+        return {
+            **({"trans_size_bytes": strange(r.randrange(1 << 20))} if r.random() < 0.9 else {}),
+            **({"event_trace_ts": {f"{k}_ts": strange(r.choice((0, 80, 90, 250, 1 << 40)))
+                                   for k in names}} if r.random() < 0.9 else {}),
+        }  # fmt: skip
 
     def proxy() -> dict:
-        times = {"proxy_op_start_ts": 80, "proxy_op_in_progress_ts": 90, "proxy_op_stop_ts": 250}
-        return {"proxy_trace": {"record_type": r.choice(("proxy_op", "proxy_op", "proxy_step")),
-                                "parent_type": r.choice(("coll", "p2p")),
-                                "parent_sn": r.randrange(60), "proxy_op_sn": r.randrange(99),
-                                "channel_id": 5, "peer": r.randrange(8), "direction": "send",
-                                "trans_size_bytes": 200, "event_trace_ts": times}}  # fmt: skip
+        kind = r.choice(("proxy_op",) * 5 + ("proxy_step",) * 3
+                        + ("proxy_op_start", "proxy_op_segment", "proxy_new"))  # fmt: skip
+        op = ("proxy_op_start", "proxy_op_in_progress", "proxy_op_stop", "proxy_op_else")
+        step = ("proxy_step_start", "send_wait", "recv_wait", "recv_flush_wait", "recv_gpu_wait",
+                "send_gpu_wait", "proxy_step_stop")  # fmt: skip
+        steps = [moved(step) for _ in range(r.randrange(5))]
+        return {"proxy_trace": {"record_type": strange(kind), "record_sn": 1,
+                                "parent_type": strange(r.choice(("coll", "p2p", "coll", "other"))),
+                                "parent_sn": strange(r.randrange(60)),
+                                "proxy_op_sn": strange(r.randrange(30)),
+                                "channel_id": strange(r.randrange(9)),
+                "peer": strange(r.randrange(8)),
+                                "direction": strange(r.choice(("send", "recv"))),
+                                **({"n_steps_dropped": r.choice((0, 0, 0, 2))}
+                                   if r.random() < 0.7 else {}),
+                                **({"steps": strange(steps)} if r.random() < 0.2 else {}),
+                                **moved(step if kind == "proxy_step" else op)}}  # fmt: skip
 
     makers = (
         (lambda: {"header": header(), "metadata": metadata(), "coll_perf": coll()},) * 6
@@ -235,7 +256,8 @@ def made_records(seed: int, n_lines: int = 250) -> bytes:
         + (lambda: {"coll_perf": coll()},) * 8
         + (lambda: {"p2p_perf": p2p()},) * 3
         + (marker,) * 2
-        + (proxy,) * r.choice((0, 3))
+        + (proxy,) * r.choice((0, 3, 12))
+        + (lambda: {"header": header(), "metadata": metadata(), **proxy()},) * r.choice((0, 2))
         + (
             lambda: {"header": header(), "coll_perf": coll(), "p2p_perf": p2p()},
             lambda: {"coll_perf": coll(), "header": header()},
@@ -286,8 +308,8 @@ def small(monkeypatch):
         (debug_log_compiled, {"_MOST_KINDS": 8, "_MOST_TEXTS": 32, "_MOST_CODES": 16,
                               "_SLOW_LINES": 16}),
         (inspector_compiled, {"_MOST_HEADERS": 8, "_MOST_TEXTS": 16, "_MOST_CODES": 16,
-                              "_SLOW_LINES": 5}),
-        (inspector_proxy, {"_MAX_KEPT": 20}),
+                              "_SLOW_LINES": 5, "_MOST_STEPS": 4, "MOST_KEPT": 16}),
+        (inspector_proxy, {"MOST_KEPT": 16}),
     ):  # fmt: skip
         for name, size in sizes.items():
             monkeypatch.setattr(module, name, size)
