@@ -8,6 +8,12 @@ import numpy as np
 NARROW = 1 << 12
 """Values that span no more than this, or than there are rows, are counted in a table."""
 
+WIDE = 1 << 20
+"""Columns that span more are told apart by the codes of their values."""
+
+MOST = 1 << 62
+"""A code of several columns is less than this."""
+
 
 def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different values, sorted, and the place of each row's own among them (int64 [n]).
@@ -34,16 +40,26 @@ def alike(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns a row of each kind (int64 [kinds]) and the kind of each row (int64 [n]).
     """
     code = np.zeros(len(columns[0]), np.int64)
+    if not len(code):
+        return code, code
     kinds = 1
     for column in columns:
-        values, place = distinct(column)
-        if len(values) < 2:
+        place = np.ascontiguousarray(column, np.int64)
+        low = int(place.min())
+        many = int(place.max()) - low + 1
+        if many > WIDE:
+            found, place = distinct(place)
+            low, many = 0, len(found)
+        if many < 2:
             continue
-        # Codes of codes: at most n of each, so that their product fits.
-        _paired(code, len(values), place)
-        codes, code = distinct(place)
-        kinds = len(codes)
-    one = np.zeros(kinds if len(code) else 0, np.int64)
+        if kinds * many >= MOST:
+            # Codes of codes: at most n of each, so that their product fits.
+            found, code = distinct(code)
+            kinds = len(found)
+        _paired(code, many, place, low)
+        kinds *= many
+    codes, code = distinct(code)
+    one = np.zeros(len(codes), np.int64)
     _first_rows(code, one)
     return one, code
 
@@ -72,10 +88,10 @@ def _by_table(values, low, span):  # pragma: no cover - compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def _paired(code, many, place):  # pragma: no cover - compiled
-    """Two codes as one, in place of the second."""
+def _paired(code, many, place, low):  # pragma: no cover - compiled
+    """Two codes as one, in place of the first; the second counts from `low`."""
     for i in range(len(code)):
-        place[i] += code[i] * many
+        code[i] = code[i] * many + (place[i] - low)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -215,7 +215,7 @@ def topological_order(succ_ptr: np.ndarray, succ: np.ndarray, priority: np.ndarr
     return _kahn(succ_ptr, succ, priority)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def lists(n, of, other):  # pragma: no cover - compiled
     """Edges in CSR form by `of`: where each task's begin (int64 [n + 1]), and their `other` ends,
     sorted, each once (int64)."""
@@ -250,7 +250,7 @@ def lists(n, of, other):  # pragma: no cover - compiled
     return first, ends[:kept].copy()
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _kahn(succ_ptr, succ, priority):  # pragma: no cover - compiled
     n = len(priority)
     waiting = np.zeros(n, np.int64)

@@ -226,7 +226,7 @@ def _rows(
     return compute, part.with_columns(instance=distinct(instance.to_numpy())[1])
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _among_like(rank, step, name):  # pragma: no cover - compiled
     """int64 [n]: how many rows of a worker's step before this one have its name. Rows of a worker's
     step stand together; names are codes from 0 on."""

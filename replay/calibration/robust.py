@@ -69,7 +69,7 @@ def _wider(freedom: int) -> float:
     return 1.0 + 2.4 / NORMAL / freedom  # within 0.5 % of the tables
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _huber(terms: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
     """Coefficients and the robust standard deviation of what is left, reweighted until still.
 

@@ -36,7 +36,7 @@ class Quotient(NamedTuple):
     """int64 [L]; -1 for links that nothing crosses."""
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _mix(x):
     """SplitMix64's finaliser (Steele et al. 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -45,7 +45,7 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _order(pred_ptr, pred):
     """Flows so that each comes after those that it waits for; shorter where there is a circle."""
     n = len(pred_ptr) - 1
@@ -94,7 +94,7 @@ class _Joined(NamedTuple):
     slot_link: np.ndarray
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _refine(order, flow, link, joined):
     """One pass over colours (uint64), in place: flows by what they wait for and cross, then links
     by the flows (and senders of flows) on them."""

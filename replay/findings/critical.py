@@ -144,7 +144,7 @@ def _windows(
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
     if since >= until:
         return n
@@ -156,7 +156,7 @@ def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
     return n + 1
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma: no cover
     """Pieces, last to first, as rows (task, class, start, end) of `out`; how many there are.
 

@@ -49,7 +49,7 @@ def _ends(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return latest
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _backward(gap, dur, pred_ptr, pred, unbounded, latest):  # pragma: no cover - compiled
     for i in range(len(dur) - 1, -1, -1):
         if latest[i] == unbounded:

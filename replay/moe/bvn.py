@@ -53,7 +53,7 @@ def carried(matchings: list[tuple[float, np.ndarray]], matrix: np.ndarray) -> np
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _match(left, to, tiny):  # pragma: no cover - compiled
     """Completes `to` to a perfect matching on entries > tiny, by augmenting paths (Kuhn 1955)."""
     n = len(to)

@@ -130,7 +130,7 @@ def carried(matrix: np.ndarray, where: Layout, granularity_bytes: float = 0.0) -
     return out
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _balance(
     pair, granularity, send, recv, before_out, before_in, after_out, after_in
 ):  # pragma: no cover - compiled
@@ -171,7 +171,7 @@ def spread(had: np.ndarray, granularity_bytes: float, carried: np.ndarray) -> np
     return _spread(had, float(granularity_bytes), carried)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _spread(had, granularity, carried):  # pragma: no cover - compiled
     n = len(had)
     if granularity <= 0:
@@ -196,7 +196,7 @@ def lpt(pieces: np.ndarray, bins: int) -> np.ndarray:
     return _deal(np.asarray(pieces, np.float64), np.zeros(bins), np.zeros(bins))
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _deal(pieces, start, carried):  # pragma: no cover - compiled
     now = start.copy()
     for piece in np.sort(pieces)[::-1]:
@@ -264,7 +264,7 @@ def _local(matrix: np.ndarray, where: Layout, out: Loads) -> np.ndarray:
     return pair
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _add(matrix, host, rail, pair, local_out, local_in):  # pragma: no cover - compiled
     n = len(host)
     for s in range(n):

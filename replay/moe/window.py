@@ -25,7 +25,7 @@ def simulated_ns(
     )  # fmt: skip
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _simulate(matrix, order, width, gamma, free):  # pragma: no cover - compiled
     n = matrix.shape[0]
     rounds = order.shape[0]
@@ -62,7 +62,7 @@ def _simulate(matrix, order, width, gamma, free):  # pragma: no cover - compiled
         active = kept
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _share(src, dst, rate, active, n, gamma, free):  # pragma: no cover - compiled
     """Max-min rates of the active messages; a port carries 1 unit a time but for incast."""
     cap, flows = np.ones(2 * n), np.zeros(2 * n, np.int64)

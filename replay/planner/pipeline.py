@@ -162,7 +162,7 @@ def _interleaved(p: int, m: int, v: int) -> Order:
     return kind, micro, virtual
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, nogil=True)
 def _in_order(kind, micro, virtual, f, d, w, send):  # pragma: no cover - compiled
     """First start and last end of each stage; every operation as soon as it can, in order."""
     n_virtual = len(f)

@@ -83,7 +83,6 @@ def of_shares(
             f"{apart} collectives wait for each other in a circle (clocks or matching are "
             "wrong): they were not joined"
         )
-    graph.extra["like"] = _likeness(graph)
     facts = {**{k: v for k, v in frames.items() if k != "events"}, "late_ns": late}
     return ReplayJob(
         graph, job, facts, _assumed(pieces), (*warnings, *_about_lateness(graph, late))
@@ -237,17 +236,6 @@ def _assumed(pieces: Sequence[Piece]) -> tuple[str, ...]:
             "that only another stream's end explains): the trace does not name them"
         )
     return tuple(said)
-
-
-def _likeness(graph: TaskGraph) -> np.ndarray:
-    """Codes of tasks that should take the same: the k-th of an operation in a step, by rank.
-
-    Host segments are counted by thread (the first, second, ... that a rank's calls came from).
-    """
-    _, like = alike(graph.step, graph.kind, graph.op, graph.extra["thread"])
-    _, own = alike(graph.rank, like)
-    place = kineto_tables.nth(own, graph.start_ns)
-    return alike(like, place)[1]
 
 
 def _about_lateness(graph: TaskGraph, late: np.ndarray) -> list[str]:

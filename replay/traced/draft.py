@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
 from ..graph import GraphCycle, TaskGraph, label
+from ..sweep import beside
+from . import likeness
 from . import order as ordering
 from .collectives import Collectives
 from .events import Words
@@ -43,13 +46,11 @@ def graph(
     if n >= MOST_TASKS:
         raise ValueError(f"{n} tasks: a graph has fewer than {MOST_TASKS}")
     arrive, transfer = _participations(pieces, bases, len(all_.parts))
-    links = _links(pieces, bases, n_joins, all_, arrive, transfer)
-    feed = _feed(pieces, bases, arrive, transfer, n_joins)
-    key = _column(pieces, n, "start_ns", *COLUMNS["start_ns"])
-    key[bases[-1] :] = all_.joins["order_ns"]
-    task_of = ordering.by_key(feed, key)
-    _settle_ties(pieces, bases, key, task_of)
-    del key
+
+    (feed, task_of), links = beside(
+        partial(_by_time, pieces, bases, all_, arrive, transfer),
+        partial(_links, pieces, bases, n_joins, all_, arrive, transfer),
+    )
     apart = 0
     while True:
         order = ordering.topological(task_of, links.ptr, links.src)
@@ -59,32 +60,68 @@ def graph(
         links = _without(links, int(bases[-1]), stuck)
         apart += len(stuck)
     del feed, task_of
-    pred_ptr, pred = ordering.in_order(order, links.ptr, links.src)
-    del links
-    columns, order = {}, order.astype(np.intp)
-    for name, (dtype, default) in (COLUMNS | EXTRA).items():
-        whole = _column(pieces, n, name, dtype, default)
-        if name in all_.joins:
-            whole[bases[-1] :] = all_.joins[name]
-        if name == "op":
-            _named(whole, pieces, bases, ops, words, order)
-        columns[name] = whole[order]
-        for piece in pieces:
-            for block in piece.blocks.values():
-                block.columns.pop(name, None)
+    columns = _columns(pieces, bases, all_, ops, words, order, links)
+    del order, links
     extra = {name: columns.pop(name) for name in EXTRA}
     pin = extra.pop("pin")
-    made = TaskGraph(
+    bare = TaskGraph(
         gap_ns=np.empty(0, np.int64),
-        pred_ptr=pred_ptr,
-        pred=pred,
         op_names=tuple(ops.known),
         comm_names=tuple(all_.comm_names),
         extra=extra,
         **columns,
     )
-    made, late = fill(made, pin)
-    return made, late, apart
+    (filled, late), like = beside(lambda: fill(bare, pin), lambda: likeness.of(bare))
+    filled.extra["like"] = like
+    return filled, late, apart
+
+
+def _by_time(
+    pieces: Sequence[Piece],
+    bases: np.ndarray,
+    all_: Collectives,
+    arrive: np.ndarray,
+    transfer: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """All tasks in the order of `_feed`, and by time; int32 [n] each."""
+    ready = all_.joins["order_ns"]
+    feed = _feed(pieces, bases, arrive, transfer, len(ready))
+    key = _column(pieces, len(feed), "start_ns", *COLUMNS["start_ns"])
+    key[bases[-1] :] = ready
+    task_of = ordering.by_key(feed, key)
+    _settle_ties(pieces, bases, key, task_of)
+    return feed, task_of
+
+
+def _columns(
+    pieces: Sequence[Piece],
+    bases: np.ndarray,
+    all_: Collectives,
+    ops: OpNames,
+    words: Words,
+    order: np.ndarray,
+    links: Links,
+) -> dict[str, np.ndarray]:
+    """Predecessors and all columns of the tasks, in their order. Empties the pieces."""
+    place = order.astype(np.intp)
+
+    def edges() -> tuple[np.ndarray, np.ndarray]:
+        return ordering.in_order(order, links.ptr, links.src)
+
+    def column(name: str) -> np.ndarray:
+        whole = _column(pieces, len(order), name, *(COLUMNS | EXTRA)[name])
+        if name in all_.joins:
+            whole[bases[-1] :] = all_.joins[name]
+        if name == "op":
+            _named(whole, pieces, bases, ops, words, place)
+        for piece in pieces:
+            for block in piece.blocks.values():
+                block.columns.pop(name, None)
+        return whole[place]
+
+    names = [*COLUMNS, *EXTRA]
+    (pred_ptr, pred), *made = beside(edges, *(partial(column, name) for name in names))
+    return dict(zip(names, made, strict=True)) | {"pred_ptr": pred_ptr, "pred": pred}
 
 
 def _participations(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...ingest.store import reading
 from ..graph import NULL
+from .columns import coded, numbers
 from .tables import DEVICE, HOST
 
 COLUMNS = (
@@ -44,37 +45,16 @@ class Words:
         """The texts by code."""
         return list(self.known)
 
-    def codes(self, column: pa.ChunkedArray, rows: np.ndarray | None = None) -> np.ndarray:
-        """int32: the code of each row of a column of texts, or of some (in order)."""
-        parts, since = [np.empty(0, np.int32)], 0
-        for chunk in column.chunks:
-            mine = None
-            if rows is not None:
-                a, b = np.searchsorted(rows, [since, since + len(chunk)])
-                mine = rows[a:b] - since
-            parts.append(self._coded(chunk, mine))
-            since += len(chunk)
-        return np.concatenate(parts)
-
-    def _coded(self, chunk: pa.Array, rows: np.ndarray | None) -> np.ndarray:
-        if not pa.types.is_dictionary(chunk.type):
-            chunk = chunk.dictionary_encode()
-        texts = chunk.dictionary.to_pylist()
+    def codes(self, texts: Sequence[str | None]) -> list[int]:
+        """The codes of some texts."""
+        known = self.known
         with self._lock:
-            known = [-1 if t is None else self.known.setdefault(t, len(self.known)) for t in texts]
-        # Null has the last place of all.
-        table = np.array([*known, -1], np.int32)
-        place = _filled(chunk.indices, len(known))
-        return table[place if rows is None else place[rows]]
+            return [-1 if t is None else known.setdefault(t, len(known)) for t in texts]
 
     def code(self, text: str) -> int:
         """The code of one text."""
         with self._lock:
             return self.known.setdefault(text, len(self.known))
-
-    def where(self, *texts: str) -> np.ndarray:
-        """bool [codes + 1]: which codes are of these texts (the last place is that of null)."""
-        return np.array([t in texts for t in self.known] + [False])
 
 
 class Events(NamedTuple):
@@ -150,32 +130,38 @@ def _together(tables: Sequence[pa.Table]) -> pa.Table:
 def _of_table(
     table: pa.Table, words: Words, needed: Needed, categories: Mapping[str, str]
 ) -> Events:
-    kinds = Words()
-    code = kinds.codes(table["kind"])
-    place = np.array([KINDS.index(k) if k in KINDS else -1 for k in kinds.texts] + [-1], np.int8)
-    kind = place[code]
-    known = kind >= 0
-    whole = {name: _numbers(table, name) for name in ("rank", "event_id")}
-    kept = np.flatnonzero(known)
-    kept = kept[needed(kind[kept], whole["rank"][kept], whole["event_id"][kept])]
-    columns: dict[str, Any] = {"kind": kind[kept]}
+    every = np.arange(table.num_rows)
+    kind = coded(table["kind"], every, _places).astype(np.int8)
+    kept = np.flatnonzero(kind >= 0)
+    rank, event = (_numbers(table, name, kept) for name in ("rank", "event_id"))
+    some = needed(kind[kept], rank, event)
+    if len(some) < len(kept):
+        kept, rank, event = kept[some], rank[some], event[some]
+    columns: dict[str, Any] = {"kind": kind[kept], "rank": rank, "event_id": event}
     for name in COLUMNS:
-        if name in ("kind", "category"):
+        if name in columns or name == "category":
             continue
         if name in ("name", "thread"):
             there = name in table.column_names
-            columns[name] = words.codes(table[name], kept) if there else np.full(len(kept), -1)
+            columns[name] = (
+                coded(table[name], kept, words.codes) if there else np.full(len(kept), -1, np.int32)
+            )
         else:
-            column = whole[name] if name in whole else _numbers(table, name)
-            columns[name] = column[kept].astype(np.int64, copy=False)
+            columns[name] = _numbers(table, name, kept)
     is_comm = np.zeros(len(kept), bool)
     if "category" in table.column_names:
-        said = Words()
-        code = said.codes(table["category"], kept)
-        is_comm = said.where("comm")[code]
+        is_comm = coded(table["category"], kept, _are_comm) == 1
     if categories:
         is_comm = _by_rules(columns["name"], columns["kind"], is_comm, words, categories)
     return Events(is_comm=is_comm, **columns)
+
+
+def _places(kinds: Sequence[str | None]) -> list[int]:
+    return [KINDS.index(k) if k in KINDS else -1 for k in kinds]
+
+
+def _are_comm(categories: Sequence[str | None]) -> list[int]:
+    return [int(c == "comm") for c in categories]
 
 
 def _by_rules(
@@ -189,18 +175,8 @@ def _by_rules(
     return np.where(ruled, comm[name], is_comm)
 
 
-def _numbers(table: pa.Table, name: str) -> np.ndarray:
+def _numbers(table: pa.Table, name: str, rows: np.ndarray) -> np.ndarray:
     null = _NULLS.get(name, int(NULL))
     if name not in table.column_names:
-        return np.full(table.num_rows, null)
-    parts = [_filled(chunk, null) for chunk in table[name].chunks]
-    return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
-
-
-def _filled(chunk: pa.Array, null: int) -> np.ndarray:
-    """Whole numbers with something in the place of null."""
-    if not chunk.null_count:
-        return chunk.to_numpy(zero_copy_only=False)
-    if not -(2**31) <= null < 2**31:
-        chunk = chunk.cast(pa.int64())
-    return chunk.fill_null(null).to_numpy(zero_copy_only=False)
+        return np.full(len(rows), null)
+    return numbers(table[name], rows, null)

@@ -1,0 +1,88 @@
+"""Columns of Arrow tables as arrays of some rows, each in one pass; null has a value of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numba
+import numpy as np
+import pyarrow as pa
+
+_NO_BITS = np.empty(0, np.uint8)
+_NO_BITS.flags.writeable = False
+
+
+def numbers(column: pa.ChunkedArray, rows: np.ndarray, null: int) -> np.ndarray:
+    """int64: whole numbers of some rows (int64, in order)."""
+    out = np.empty(len(rows), np.int64)
+    since = k = 0
+    for chunk in column.chunks:
+        if chunk.type not in (pa.int64(), pa.int32()):
+            chunk = chunk.cast(pa.int64())
+        k = _numbers(*_parts(chunk), since, rows, k, null, out)
+        since += len(chunk)
+    return out
+
+
+def coded(
+    column: pa.ChunkedArray, rows: np.ndarray, code: Callable[[Sequence[str | None]], list[int]]
+) -> np.ndarray:
+    """int32: what `code` says of the texts of some rows (int64, in order); -1 for null.
+
+    `code` is asked once for each chunk's different texts.
+    """
+    out = np.empty(len(rows), np.int32)
+    since = k = 0
+    for chunk in column.chunks:
+        if not pa.types.is_dictionary(chunk.type):
+            chunk = chunk.dictionary_encode()
+        # Null has the last place of all.
+        table = np.array([*code(chunk.dictionary.to_pylist()), -1], np.int32)
+        place = chunk.indices
+        if place.type != pa.int32():
+            place = place.cast(pa.int32())
+        k = _coded(*_parts(place), since, rows, k, table, out)
+        since += len(chunk)
+    return out
+
+
+def _parts(chunk: pa.Array) -> tuple[np.ndarray, np.ndarray, int]:
+    """Values, the bits that say which are there (none where all are), and where these begin."""
+    valid, data = chunk.buffers()
+    values = np.frombuffer(data, chunk.type.to_pandas_dtype()) if data else np.empty(0, np.int64)
+    values = values[chunk.offset : chunk.offset + len(chunk)]
+    values.flags.writeable = False
+    if valid is None or not chunk.null_count:
+        return values, _NO_BITS, 0
+    bits = np.frombuffer(valid, np.uint8)
+    bits.flags.writeable = False
+    return values, bits, chunk.offset
+
+
+@numba.njit(cache=True, nogil=True)
+def _numbers(values, bits, offset, since, rows, k, null, out):  # pragma: no cover - compiled
+    stop = since + len(values)
+    if len(bits) == 0:
+        while k < len(rows) and rows[k] < stop:
+            out[k] = values[rows[k] - since]
+            k += 1
+        return k
+    while k < len(rows) and rows[k] < stop:
+        i = rows[k] - since
+        bit = i + offset
+        out[k] = values[i] if (bits[bit >> 3] >> (bit & 7)) & 1 else null
+        k += 1
+    return k
+
+
+@numba.njit(cache=True, nogil=True)
+def _coded(places, bits, offset, since, rows, k, table, out):  # pragma: no cover - compiled
+    stop = since + len(places)
+    last = len(table) - 1
+    while k < len(rows) and rows[k] < stop:
+        i = rows[k] - since
+        bit = i + offset
+        there = len(bits) == 0 or (bits[bit >> 3] >> (bit & 7)) & 1
+        out[k] = table[places[i] if there else last]
+        k += 1
+    return k
