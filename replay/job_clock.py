@@ -12,8 +12,9 @@ from ..ingest.matching.clocks import Clocks, align, untied
 def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.DataFrame:
     """`frame` (with `rank`) with these columns, ns on the rank's own clock, on the job's.
 
-    As `ingest/made/clocks.sql` has it: t + offset - drift (t - anchor), the anchor the middle of what
-    the ranks of a host recorded. A rank that `ranks` does not have keeps its times, nulls stay.
+    As `ingest/made/clocks.sql` has it: t + offset - drift (t - anchor), the anchor the middle of
+    what the ranks of a host recorded. A rank that `ranks` does not have keeps its times, nulls
+    stay.
     """
     clocks, known = _clocks(ranks)
     row = frame.select("rank").join(known, on="rank", how="left", maintain_order="left")["row"]

@@ -59,12 +59,17 @@ def source(address: str | os.PathLike[str]) -> str | pa.NativeFile:
     return pa.PythonFile(RemoteFile(text, size_of(text)), mode="r")
 
 
-def parquet(address: str | os.PathLike[str]) -> pq.ParquetFile:
-    """An open Parquet file. Of an object only the columns and row groups that are read come."""
+def parquet(
+    address: str | os.PathLike[str], metadata: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
+    """An open Parquet file. Of an object only the columns and row groups that are read come.
+
+    `metadata` is its footer, where that was read before.
+    """
     text = os.fspath(address)
     if not is_address(text):
-        return pq.ParquetFile(text)
-    return pq.ParquetFile(source(text), pre_buffer=True)
+        return pq.ParquetFile(text, metadata=metadata)
+    return pq.ParquetFile(source(text), metadata=metadata, pre_buffer=True)
 
 
 def whole(address: str | os.PathLike[str]) -> pq.ParquetFile:

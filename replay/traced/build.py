@@ -16,14 +16,13 @@ from ..job_clock import RankClocks
 from ..policy import ReplayJob
 from . import collectives as kineto_collectives
 from . import device as kineto_device
-from . import draft
+from . import draft, needed
 from . import host as kineto_host
 from . import marks as kineto_marks
 from . import tables as kineto_tables
 from .events import CORE, DEVICE, KINDS, Events, Needed, Words, of_frame
 from .names import OpNames
 from .piece import Piece
-from .rows import first_of
 
 LATE_NS = 100_000
 """Tasks forced later than measured by less than this (and 0.1 % of the trace) go unsaid."""
@@ -39,7 +38,7 @@ class Share(NamedTuple):
 
 ALL = np.iinfo(np.int64)
 
-SHARE_ROWS = 1 << 19
+SHARE_ROWS = 1 << 18
 """Events of a share, but where one rank has more."""
 
 
@@ -142,23 +141,13 @@ class _Job:
     ) -> np.ndarray:
         """The rows that count: host events only of ranks that need them."""
         device, core = (np.array([k in of for k in KINDS]) for of in (DEVICE, CORE))
-        is_core = core[kind]
-        if is_core.all():
-            return np.arange(len(kind))
         of_rank, of_event = self.of_event
         mine = (of_rank >= low) & (of_rank <= high)
-        of_rank, of_event = of_rank[mine], of_event[mine]
-        asked, code = distinct(of_event)
-        seen = np.zeros(len(asked), bool)
-        found = event[is_core]
-        found = first_of(np.zeros_like(asked), asked, np.zeros_like(found), found, int(NULL))
-        seen[found[found >= 0]] = True
-        on_host = distinct(of_rank[~seen[code]])[0]
         ranks, place = distinct(rank)
-        bare = np.isin(ranks, on_host)
-        with_device = np.zeros(len(ranks), bool)
-        with_device[place[device[kind]]] = True
-        return np.flatnonzero(is_core | (bare | ~with_device)[place])
+        at = np.searchsorted(ranks, of_rank[mine])
+        there = np.append(ranks, -1)[at] == of_rank[mine]
+        asked = np.where(there, at, len(ranks)), of_event[mine]
+        return needed.rows(kind, core, device, place, len(ranks), event, *asked)
 
     def _in_steps(self, events: Events) -> np.ndarray:
         """Device work of ranks whose sources mark no steps gets the step of the window it begins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numba
 import numpy as np
@@ -12,38 +12,59 @@ _NO_BITS = np.empty(0, np.uint8)
 _NO_BITS.flags.writeable = False
 
 
-def numbers(column: pa.ChunkedArray, rows: np.ndarray, null: int) -> np.ndarray:
-    """int64: whole numbers of some rows (int64, in order)."""
-    out = np.empty(len(rows), np.int64)
+def numbers(tables: Sequence[pa.Table], name: str, rows: np.ndarray, null: int) -> np.ndarray:
+    """int64: whole numbers of some rows (int64, in order) of tables after each other.
+
+    Those of a table that lacks the column are null.
+    """
+    out = np.full(len(rows), null)
     since = k = 0
-    for chunk in column.chunks:
-        if chunk.type not in (pa.int64(), pa.int32()):
-            chunk = chunk.cast(pa.int64())
-        k = _numbers(*_parts(chunk), since, rows, k, null, out)
-        since += len(chunk)
+    for chunk, length in _chunks(tables, name):
+        if chunk is None:
+            k = int(np.searchsorted(rows, since + length))
+        else:
+            if chunk.type not in (pa.int64(), pa.int32()):
+                chunk = chunk.cast(pa.int64())
+            k = _numbers(*_parts(chunk), since, rows, k, null, out)
+        since += length
     return out
 
 
 def coded(
-    column: pa.ChunkedArray, rows: np.ndarray, code: Callable[[Sequence[str | None]], list[int]]
+    tables: Sequence[pa.Table],
+    name: str,
+    rows: np.ndarray,
+    code: Callable[[Sequence[str | None]], list[int]],
 ) -> np.ndarray:
-    """int32: what `code` says of the texts of some rows (int64, in order); -1 for null.
+    """int32: what `code` says of the texts of some rows, as in `numbers`; -1 for null.
 
     `code` is asked once for each chunk's different texts.
     """
-    out = np.empty(len(rows), np.int32)
+    out = np.full(len(rows), -1, np.int32)
     since = k = 0
-    for chunk in column.chunks:
-        if not pa.types.is_dictionary(chunk.type):
-            chunk = chunk.dictionary_encode()
-        # Null has the last place of all.
-        table = np.array([*code(chunk.dictionary.to_pylist()), -1], np.int32)
-        place = chunk.indices
-        if place.type != pa.int32():
-            place = place.cast(pa.int32())
-        k = _coded(*_parts(place), since, rows, k, table, out)
-        since += len(chunk)
+    for chunk, length in _chunks(tables, name):
+        if chunk is None:
+            k = int(np.searchsorted(rows, since + length))
+        else:
+            if not pa.types.is_dictionary(chunk.type):
+                chunk = chunk.dictionary_encode()
+            # Null has the last place of all.
+            table = np.array([*code(chunk.dictionary.to_pylist()), -1], np.int32)
+            place = chunk.indices
+            if place.type != pa.int32():
+                place = place.cast(pa.int32())
+            k = _coded(*_parts(place), since, rows, k, table, out)
+        since += length
     return out
+
+
+def _chunks(tables: Sequence[pa.Table], name: str) -> Iterator[tuple[pa.Array | None, int]]:
+    """The chunks of a column and how many rows each has; None for a table without it."""
+    for table in tables:
+        if name in table.column_names:
+            yield from ((chunk, len(chunk)) for chunk in table[name].chunks)
+        else:
+            yield None, table.num_rows
 
 
 def _parts(chunk: pa.Array) -> tuple[np.ndarray, np.ndarray, int]:

@@ -11,7 +11,7 @@ from ..codes import distinct
 from ..graph import NULL
 from ..keys import paired
 from . import streams
-from .events import Events, Words
+from .events import Events, Some, Words
 from .piece import Piece
 from .rows import by_time, first_of, grouped, ordered
 from .tables import DEVICE, within
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"_v[0-9]+$")
 class Activities(NamedTuple):
     """Kernels, copies and sets, rank by rank in order of start; arrays [a]."""
 
-    events: Events
+    events: Some
     """Their rows."""
     rank: np.ndarray
     """Place of the rank among those of the piece."""
@@ -67,7 +67,7 @@ class Activities(NamedTuple):
 class Calls(NamedTuple):
     """Runtime calls of ranks with a device, rank by rank in order of start; arrays [c]."""
 
-    events: Events
+    events: Some
     rank: np.ndarray
     end_ns: np.ndarray
     syncs: np.ndarray

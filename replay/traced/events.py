@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...ingest.store import reading
 from ..graph import NULL
@@ -87,9 +88,30 @@ class Events(NamedTuple):
         chosen[[KINDS.index(k) for k in kinds]] = True
         return np.flatnonzero(chosen[self.kind])
 
-    def take(self, rows: np.ndarray) -> Events:
+    def take(self, rows: np.ndarray) -> Some:
         """Some of the rows."""
-        return Events(*(column[rows] for column in self))
+        return Some(self, rows)
+
+
+class Some:
+    """Some rows of events: a column of `Events` is taken when it is asked for first."""
+
+    def __init__(self, events: Events, rows: np.ndarray):
+        self._events, self._rows = events, rows
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        taken = getattr(self._events, name)[self._rows]
+        self.__dict__[name] = taken
+        return taken
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def take(self, rows: np.ndarray) -> Some:
+        """Some of these."""
+        return Some(self._events, self._rows[rows])
 
 
 Needed = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -101,56 +123,59 @@ def of_frame(
 ) -> Events:
     """The rows of a frame with these columns (left out: null) that count."""
     table = frame.select(c for c in COLUMNS if c in frame.columns).to_arrow()
-    return _of_table(table, words, needed, categories or {})
+    return _of_tables([table], words, needed, categories or {})
 
 
 def of_files(
-    paths: Sequence[str], words: Words, needed: Needed, categories: Mapping[str, str]
+    files: Sequence[tuple[str, pq.FileMetaData]],
+    words: Words,
+    needed: Needed,
+    categories: Mapping[str, str],
 ) -> Events:
-    """The rows of Parquet files that count."""
+    """The rows of Parquet files, each with what its footer says, that count."""
     tables = []
-    for path in paths:
-        with reading.parquet(path) as file:
-            known = set(file.schema_arrow.names)
-            columns = [c for c in COLUMNS if c in known]
-            groups = range(file.num_row_groups)
-            tables += [file.read_row_group(g, columns=columns, use_threads=False) for g in groups]
+    for path, meta in files:
+        with reading.parquet(path, meta) as file:
+            for g in range(file.num_row_groups):
+                columns = _with_values(meta.row_group(g))
+                tables.append(file.read_row_group(g, columns=columns, use_threads=False))
     if not tables:
         return of_frame(pl.DataFrame({"kind": []}, {"kind": pl.String}), words, needed)
-    return _of_table(_together(tables), words, needed, categories)
+    return _of_tables(tables, words, needed, categories)
 
 
-def _together(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of files of which some may lack columns."""
-    if len({tuple(t.column_names) for t in tables}) == 1:
-        return pa.concat_tables(tables)
-    return pa.concat_tables(tables, promote_options="default")
+def _with_values(group: pq.RowGroupMetaData) -> list[str]:
+    """The columns that a row group has and has values in, as its own statistics say."""
+    found = ["kind"]
+    for i in range(group.num_columns):
+        column = group.column(i)
+        name = column.path_in_schema
+        if name in COLUMNS and name != "kind":
+            told = column.statistics
+            bare = told is not None and told.has_null_count and told.null_count == group.num_rows
+            if not bare:
+                found.append(name)
+    return found
 
 
-def _of_table(
-    table: pa.Table, words: Words, needed: Needed, categories: Mapping[str, str]
+def _of_tables(
+    tables: Sequence[pa.Table], words: Words, needed: Needed, categories: Mapping[str, str]
 ) -> Events:
-    every = np.arange(table.num_rows)
-    kind = coded(table["kind"], every, _places).astype(np.int8)
+    every = np.arange(sum(t.num_rows for t in tables))
+    kind = coded(tables, "kind", every, _places).astype(np.int8)
     kept = np.flatnonzero(kind >= 0)
-    rank, event = (_numbers(table, name, kept) for name in ("rank", "event_id"))
-    some = needed(kind[kept], rank, event)
+    rank, event = (_numbers(tables, name, kept) for name in ("rank", "event_id"))
+    kind = kind[kept]
+    some = needed(kind, rank, event)
     if len(some) < len(kept):
-        kept, rank, event = kept[some], rank[some], event[some]
-    columns: dict[str, Any] = {"kind": kind[kept], "rank": rank, "event_id": event}
+        kept, kind, rank, event = kept[some], kind[some], rank[some], event[some]
+    columns: dict[str, Any] = {"kind": kind, "rank": rank, "event_id": event}
     for name in COLUMNS:
-        if name in columns or name == "category":
-            continue
         if name in ("name", "thread"):
-            there = name in table.column_names
-            columns[name] = (
-                coded(table[name], kept, words.codes) if there else np.full(len(kept), -1, np.int32)
-            )
-        else:
-            columns[name] = _numbers(table, name, kept)
-    is_comm = np.zeros(len(kept), bool)
-    if "category" in table.column_names:
-        is_comm = coded(table["category"], kept, _are_comm) == 1
+            columns[name] = coded(tables, name, kept, words.codes)
+        elif name not in columns and name != "category":
+            columns[name] = _numbers(tables, name, kept)
+    is_comm = coded(tables, "category", kept, _are_comm) == 1
     if categories:
         is_comm = _by_rules(columns["name"], columns["kind"], is_comm, words, categories)
     return Events(is_comm=is_comm, **columns)
@@ -175,8 +200,5 @@ def _by_rules(
     return np.where(ruled, comm[name], is_comm)
 
 
-def _numbers(table: pa.Table, name: str, rows: np.ndarray) -> np.ndarray:
-    null = _NULLS.get(name, int(NULL))
-    if name not in table.column_names:
-        return np.full(len(rows), null)
-    return numbers(table[name], rows, null)
+def _numbers(tables: Sequence[pa.Table], name: str, rows: np.ndarray) -> np.ndarray:
+    return numbers(tables, name, rows, _NULLS.get(name, int(NULL)))

@@ -100,7 +100,7 @@ def _grouped(group, first, order):  # pragma: no cover - compiled
 
 
 @numba.njit(cache=True, nogil=True)
-def _slot(group, value, size):  # pragma: no cover - compiled
+def slot(group, value, size):  # pragma: no cover - compiled
     """MurmurHash3's 64-bit finaliser (Appleby, public domain), of both."""
     mixed = np.uint64(value) ^ (np.uint64(group) * np.uint64(0x9E3779B97F4A7C15))
     mixed = (mixed ^ (mixed >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
@@ -117,7 +117,7 @@ def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - c
     for i in range(len(group)):
         if value[i] == null:
             continue
-        at = _slot(group[i], value[i], size)
+        at = slot(group[i], value[i], size)
         while slots[at] >= 0 and (value[slots[at]] != value[i] or group[slots[at]] != group[i]):
             at = (at + 1) & (size - 1)
         if slots[at] < 0:
@@ -126,7 +126,7 @@ def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - c
     for k in range(len(for_group)):
         if for_value[k] == null:
             continue
-        at = _slot(for_group[k], for_value[k], size)
+        at = slot(for_group[k], for_value[k], size)
         while slots[at] >= 0:
             i = slots[at]
             if value[i] == for_value[k] and group[i] == for_group[k]:

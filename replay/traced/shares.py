@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import pyarrow.parquet as pq
+
 from ...ingest.errors import WarehouseError
 from ...ingest.store import is_address, reading
 from .build import ALL, SHARE_ROWS, Share
@@ -14,12 +16,13 @@ from .events import of_files as events_of_files
 
 
 class _File(NamedTuple):
-    """A file, the ranks that it may have rows of, and how many rows."""
+    """A file, the ranks that it may have rows of, how many rows, and its footer."""
 
     path: str
     low: int
     high: int
     rows: int
+    meta: pq.FileMetaData
 
 
 def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]:
@@ -44,23 +47,23 @@ def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]
     lows = [ALL.min, *(group[0].low for group in groups[1:])]
     highs = [*(low - 1 for low in lows[1:]), ALL.max]
     return [
-        Share(low, high, partial(_read, [f.path for f in group], (low, high), categories))
+        Share(low, high, partial(_read, [(f.path, f.meta) for f in group], (low, high), categories))
         for low, high, group in zip(lows, highs, groups, strict=True)
     ]
 
 
 def _read(
-    paths: Sequence[str],
+    files: Sequence[tuple[str, pq.FileMetaData]],
     span: tuple[int, int],
     categories: Mapping[str, str],
     words: Words,
     needed: Needed,
 ) -> Events:
     """The rows that count. Raises WarehouseError where a rank is not among those that were told."""
-    found = events_of_files(paths, words, needed, categories)
+    found = events_of_files(files, words, needed, categories)
     if len(found.rank) and not span[0] <= found.rank.min() <= found.rank.max() <= span[1]:
         raise WarehouseError(
-            f"{paths[0]}: it, or a file read with it, has rows of other ranks than its own "
+            f"{files[0][0]}: it, or a file read with it, has rows of other ranks than its own "
             "statistics say, so no graph can be made of the job; ingest it again"
         )
     return found
@@ -72,7 +75,7 @@ def _looked_at(path: str) -> _File:
         column = file.schema_arrow.names.index("rank")
         spans = [meta.row_group(g).column(column).statistics for g in range(meta.num_row_groups)]
         if not all(s is not None and s.has_min_max and not s.null_count for s in spans):
-            return _File(path, ALL.min, ALL.max, meta.num_rows)
+            return _File(path, ALL.min, ALL.max, meta.num_rows, meta)
         low = min((s.min for s in spans), default=ALL.min)
         high = max((s.max for s in spans), default=ALL.max)
-        return _File(path, int(low), int(high), meta.num_rows)
+        return _File(path, int(low), int(high), meta.num_rows, meta)

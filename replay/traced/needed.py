@@ -1,0 +1,79 @@
+"""Which events a graph needs: those of the host only of ranks that have no device to look at."""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from ..graph import NULL
+from .rows import slot
+
+
+def rows(
+    kind: np.ndarray,
+    core: np.ndarray,
+    device: np.ndarray,
+    place: np.ndarray,
+    ranks: int,
+    event: np.ndarray,
+    asked_place: np.ndarray,
+    asked_event: np.ndarray,
+) -> np.ndarray:
+    """int64: the rows that count, of events by kind, place of the rank (0 to `ranks` - 1), number.
+
+    Those of kinds that are `core`, and all others of ranks that have none whose kind is of a
+    `device`, or a collective (`asked_place`, `asked_event`, `NULL` for none) whose event is not
+    among those of a core kind. A place of `ranks` or more is that of a rank without rows.
+    """
+    arrays = kind, core, device, place, event, asked_place, asked_event
+    return _rows(*arrays, ranks, int(NULL))
+
+
+@numba.njit(cache=True, nogil=True)
+def _rows(
+    kind, core, device, place, event, asked_place, asked_event, ranks, null
+):  # pragma: no cover - compiled
+    size = 64
+    while size < 2 * len(asked_event):
+        size *= 2
+    slots = np.full(size, -1, np.int64)
+    seen = np.zeros(len(asked_event), np.bool_)
+    for k in range(len(asked_event)):
+        value = asked_event[k]
+        at = slot(0, value, size)
+        while slots[at] >= 0 and asked_event[slots[at]] != value:
+            at = (at + 1) & (size - 1)
+        if slots[at] < 0:
+            slots[at] = k
+    bare = np.ones(ranks, np.bool_)
+    n = 0
+    for i in range(len(kind)):
+        if device[kind[i]]:
+            bare[place[i]] = False
+        if not core[kind[i]]:
+            continue
+        n += 1
+        if event[i] == null:
+            continue
+        at = slot(0, event[i], size)
+        while slots[at] >= 0:
+            if asked_event[slots[at]] == event[i]:
+                seen[slots[at]] = True
+                break
+            at = (at + 1) & (size - 1)
+    for k in range(len(asked_event)):
+        at = slot(0, asked_event[k], size)
+        while asked_event[slots[at]] != asked_event[k]:
+            at = (at + 1) & (size - 1)
+        if not seen[slots[at]] and asked_place[k] < ranks:
+            bare[asked_place[k]] = True
+    for i in range(len(kind)):
+        if bare[place[i]] and not core[kind[i]]:
+            n += 1
+    out = np.empty(n, np.int64)
+    n = 0
+    for i in range(len(kind)):
+        if core[kind[i]] or bare[place[i]]:
+            out[n] = i
+            n += 1
+    return out
