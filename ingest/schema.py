@@ -732,13 +732,55 @@ MADE_KERNELS = Table(
     made=True,
 )
 
+MADE_RAIL_LOAD = Table(
+    "_made_rail_load",
+    "a rail in a window, as one kind of source says: the view `rail_load`",
+    (
+        _MADE_STEP,
+        Column("window_by", TEXT, "", "step, outside steps, tenth of the job, or job"),
+        Column("window_start_ns", I64, "ns", "start of the window on the job's clock"),
+        Column("window_ns", I64, "ns", "length of the window"),
+        Column("host", TEXT, "", "machine"),
+        Column("rank", I32, "", "rank whose own rail this is"),
+        Column("rail", I32, "", "rail"),
+        Column("nic", TEXT, "", "network interface"),
+        Column("plane", I32, "", "plane of the NIC"),
+        Column("source", TEXT, "", "measured or derived"),
+        Column("unit", TEXT, "", "bytes or tokens"),
+        Column("bytes", I64, "bytes", "carried in both directions together"),
+        Column("sent_bytes", I64, "bytes", "sent by the host"),
+        Column("received_bytes", I64, "bytes", "received by the host"),
+        Column("tokens", I64, "tokens", "copies of tokens in both directions"),
+        Column("busy_ns", I64, "ns", "time in which something moved"),
+        Column("collectives", I64, "collectives", "collectives that this is of"),
+        Column("is_best", BOOL, "", "the row to use"),
+        Column("how", TEXT, "", "how it was measured or derived"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_RAIL_LEFT_OUT = Table(
+    "_made_rail_left_out",
+    "operations whose bytes no rail has: the view `rail_left_out`",
+    (
+        Column("op", TEXT, "", "operation"),
+        Column("algorithm", TEXT, "", "algorithm"),
+        Column("reason", TEXT, "", "what is not known"),
+        Column("operations", I64, "operations", "how many"),
+        Column("bytes", I64, "bytes", "their sizes added up"),
+    ),
+    derived=True,
+    made=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
         CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
-        MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS,
+        MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
     )
 }  # fmt: skip
 

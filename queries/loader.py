@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from .. import __version__
 from ..ingest.kernels import class_of_category
-from ..ingest.made import OF_EVENTS
+from ..ingest.made import OF_EVENTS, SQL
 from ..ingest.schema import TABLES, Table
 from . import prepared
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Files = Mapping[str, Mapping[str, Sequence[str]]]
 """job -> table -> its Parquet files."""
 
-LIBRARY = Path(__file__).parent
+LIBRARY = (Path(__file__).parent, SQL)
+"""Folders of modules: those that jobs are derived with are where that is done."""
 
 
 def connect(
@@ -94,13 +95,15 @@ STORED = {
     "gaps": "_made_gaps",
     "composition": "_made_composition",
     "kernels": "_made_kernels",
+    "rail_load": "_made_rail_load",
 }
 """Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
 need not be computed (`_computed_<name>`)."""
 
-SPARED = {"spent": "_made_covered", "covered": "_made_covered"}
+SPARED = {"spent": "_made_covered", "covered": "_made_covered", "rail_left_out": "_made_rail_load"}
 """Views that have other rows where a job has this table: `_stored_spent` without work, as
-`_stored_covered` says what all the work came to."""
+`_stored_covered` says what all the work came to; and what no rail has, of which there may be
+nothing, where what rails have is stored."""
 
 _OF_EVENTS = frozenset(v for v, table in (STORED | SPARED).items() if table in OF_EVENTS)
 """Those of them that follow from the categories of kernels, as the sources have them."""
@@ -126,7 +129,8 @@ def library() -> tuple[str, ...]:
     A module says what it needs in lines of the form `-- requires: name, name`.
     Raises ValueError where a module requires one that does not exist, or itself in a ring.
     """
-    text = {p.stem: p.read_text(encoding="utf-8") for p in sorted(LIBRARY.glob("*.sql"))}
+    places = [p for folder in LIBRARY for p in folder.glob("*.sql")]
+    text = {p.stem: p.read_text(encoding="utf-8") for p in sorted(places, key=lambda p: p.stem)}
     needs = {m: requirements(t) for m, t in text.items()}
     order: list[str] = []
 

@@ -6,6 +6,11 @@ ordinary (a time that is not there, a step without length) is left to the views:
 none of these rows, and nobody needs to know.
 """
 
+from pathlib import Path
+
+SQL = Path(__file__).parent
+"""Where the modules of the SQL library are by which some of these rows are made (`rails.py`)."""
+
 OF_EVENTS = frozenset(
     {"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels", "_made_covered"}
 )

@@ -15,7 +15,7 @@ from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
-from . import aligned, causes, events, lateness, participations, ranks, walk
+from . import aligned, causes, events, lateness, participations, rails, ranks, walk
 from . import composition as composed
 from .participations import Participations
 from .segmented import LEAST, runs
@@ -40,6 +40,7 @@ def write(
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
     writer = PartWriter(place)
     try:
+        rails.write(writer, place, opened, manifests, tables)
         left_out = _fill(writer, opened, manifests, tables)
     except aligned.Odd:
         writer.abort()

@@ -87,7 +87,7 @@ def test_modules_come_after_what_they_require(monkeypatch, tmp_path):
         "a": "-- A.\n-- requires: b, c\n", "b": "-- B.\n-- requires: c\n", "c": "-- C.\n",
     }.items():  # fmt: skip
         (tmp_path / f"{name}.sql").write_text(text)
-    monkeypatch.setattr(loader, "LIBRARY", tmp_path)
+    monkeypatch.setattr(loader, "LIBRARY", (tmp_path,))
     assert [t[3] for t in loader.library.__wrapped__()] == ["C", "B", "A"]
     (tmp_path / "c.sql").write_text("-- requires: a\n")
     with pytest.raises(ValueError, match="a -> b -> c -> a"):

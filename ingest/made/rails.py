@@ -1,0 +1,111 @@
+"""What rails carried in a job, worked out once by the SQL that the views of rails are made of."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from ..keeping import slices
+from ..manifest import Manifest
+from ..schema import TABLES
+from ..writer import ROW_GROUP_ROWS, PartWriter
+from . import SQL
+
+if TYPE_CHECKING:
+    import duckdb
+
+VIEWS = {
+    "_made_rail_load": "_computed_rail_load",
+    "_made_rail_left_out": "_computed_rail_left_out",
+}
+"""Table -> the view that gives its rows."""
+
+MODULES = ("clocks", "sizes", "nics", "rails_derived", "rails_measured", "rail_traffic")
+DERIVED = ("ranks", "steps", "comms", "collectives", "transfers")
+SOURCES = ("topology", "counters", "routing")
+
+LEAST_ROWS = 500_000
+"""Of fewer rows a view takes well under a second, and a small job need not wait for DuckDB."""
+
+MEMORY = "2GB"
+"""Beyond that DuckDB writes to files beside the tables that are made."""
+
+
+def write(
+    writer: PartWriter,
+    place: Path,
+    opened: slices.Open,
+    manifests: Sequence[Manifest],
+    tables: Mapping[str, pa.Table],
+) -> None:
+    """Writes the rows of `VIEWS` where the job is large; scratch files are below `place`.
+
+    Nothing is written where DuckDB cannot work it out or a file cannot be read: that is left to the
+    views, and whoever asks those is told.
+    """
+    parts = {t: [p for m in manifests for p in m.tables.get(t, [])] for t in SOURCES}
+    derived = {t: tables.get(t, TABLES[t].schema.empty_table()) for t in DERIVED}
+    rows = sum(map(len, derived.values())) + sum(p.rows for of in parts.values() for p in of)
+    if rows < LEAST_ROWS or len(derived["ranks"]) < 2:
+        return
+    import duckdb  # only large jobs need it
+
+    with tempfile.TemporaryDirectory(prefix="rails-", dir=place) as scratch:
+        con = duckdb.connect(str(Path(scratch) / "rows.duckdb"))
+        try:
+            # Sums of doubles depend on their order, and the same sources give the same files.
+            con.execute("SET threads = 1")
+            con.execute(f"SET memory_limit = '{MEMORY}'")
+            con.execute(f"SET temp_directory = '{scratch.replace(chr(39), chr(39) * 2)}'")
+            con.execute("SET enable_progress_bar = false")
+            for table, its_rows in derived.items():
+                _show(con, table, its_rows)
+            for table, its in parts.items():
+                _keep(con, table, (piece for p in its for piece in slices.pieces(opened, p)))
+            for module in MODULES:
+                con.execute((SQL / f"{module}.sql").read_text(encoding="utf-8"))
+            found = {t: _rows(con, t, view) for t, view in VIEWS.items()}
+        except (duckdb.Error, pa.ArrowException, OSError):
+            return
+        finally:
+            con.close()
+    for table, of_it in found.items():
+        for at in range(0, len(of_it), ROW_GROUP_ROWS):
+            writer.write(table, of_it.slice(at, ROW_GROUP_ROWS))
+
+
+def _columns(table: str) -> str:
+    """All columns, of the types that the views have."""
+    return ", ".join(f'"{f.name}"::{_kind(f.type)} AS "{f.name}"' for f in TABLES[table].schema)
+
+
+def _kind(t: pa.DataType) -> str:
+    kinds = {pa.int32(): "INTEGER", pa.int64(): "BIGINT", pa.float64(): "DOUBLE",
+             pa.bool_(): "BOOLEAN"}  # fmt: skip
+    return f"{_kind(t.value_type)}[]" if pa.types.is_list(t) else kinds.get(t, "VARCHAR")
+
+
+def _show(con: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    """A view of rows that are in memory."""
+    con.register(f"_{table}", rows.unify_dictionaries())
+    con.execute(f"CREATE TEMP VIEW {table} AS SELECT '' AS job, {_columns(table)} FROM _{table}")
+
+
+def _keep(con: duckdb.DuckDBPyConnection, table: str, pieces: Iterable[pa.Table]) -> None:
+    """A table of rows that are read piece by piece."""
+    schema = TABLES[table].schema
+    con.register("_piece", schema.empty_table())
+    con.execute(f"CREATE TABLE {table} AS SELECT '' AS job, {_columns(table)} FROM _piece")
+    for piece in pieces:
+        con.register("_piece", slices.completed(piece, schema))
+        con.execute(f"INSERT INTO {table} SELECT '' AS job, {_columns(table)} FROM _piece")
+    con.unregister("_piece")
+
+
+def _rows(con: duckdb.DuckDBPyConnection, table: str, view: str) -> pa.RecordBatch:
+    found = con.sql(f"SELECT {_columns(table)} FROM {view} ORDER BY ALL").to_arrow_table()
+    return TABLES[table].batch({n: found[n].combine_chunks() for n in found.column_names})
