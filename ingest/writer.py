@@ -18,7 +18,7 @@ from .schema import TABLES, TEXT
 
 ROW_GROUP_ROWS = 131_072
 FILE_ROWS = 64_000_000
-QUEUED_BATCHES = 3
+QUEUED_BATCHES = 2
 """Batches that wait for the writer at most: this, not the input, bounds the memory."""
 
 SPARSE_DICTIONARY = 4096
@@ -66,6 +66,13 @@ class PartWriter:
         if batch.num_rows:
             self._queue.put((table, batch))
 
+    def finish(self, table: str) -> None:
+        """Says that no more rows of a table come: what waits for a row group to be full need not.
+
+        Rows that come after all begin another row group.
+        """
+        self._queue.put((table, None))
+
     def close(self) -> list[Written]:
         """Finishes every file; in order of table and number. Raises what the writing met."""
         self._queue.put(None)
@@ -98,8 +105,12 @@ class PartWriter:
             except BaseException as e:
                 self._failure = self._failure or e
 
-    def _take(self, table: str, batch: pa.RecordBatch) -> None:
+    def _take(self, table: str, batch: pa.RecordBatch | None) -> None:
         file = self._open.get(table)
+        if batch is None:
+            if file is not None:
+                file.flush()
+            return
         if file is not None and file.rows >= FILE_ROWS:
             self._done.append(self._open.pop(table))
             file.close()
@@ -143,9 +154,12 @@ class _TableFile:
         self._n_waiting += batch.num_rows
         self.rows += batch.num_rows
         if self._n_waiting >= ROW_GROUP_ROWS:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Writes what waits as a row group."""
+        if not self._waiting:
+            return
         batches = [compact(b) for b in self._waiting]
         # One dictionary a row group: the encoder gives up dictionaries when they change.
         rows = pa.Table.from_batches(batches).unify_dictionaries()
@@ -155,8 +169,7 @@ class _TableFile:
     def close(self) -> None:
         try:
             try:
-                if self._waiting:
-                    self._flush()
+                self.flush()
             finally:
                 self._writer.close()
         finally:

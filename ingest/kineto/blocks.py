@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import queue
 import re
-import threading
-from collections.abc import Callable, Generator, Iterator
-from typing import BinaryIO, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from ..ahead import prefetch
 from ..errors import UnusableInput
 from ..schema import Problem
 from . import jsontext
@@ -224,6 +223,7 @@ def read_array(
                     pos, why = _reread(window, pos, builder, tally, lenient.parse_event)
             if why == FULL:
                 yield take()
+                builder.renew()  # only now: whoever takes batches is done with some
             elif why == END:
                 _close_array(window, pos, envelope, tally)
                 break
@@ -320,51 +320,3 @@ class Ahead(io.RawIOBase):
         """Stops the thread; the stream itself is its owner's to close."""
         self._blocks.close()
         super().close()
-
-
-T = TypeVar("T")
-
-
-def prefetch(items: Iterator[T], depth: int = 1) -> Generator[T]:
-    """The same items, made by a thread that runs up to `depth` items ahead of the caller.
-
-    An exception of the maker comes out at its place. Closing this iterator stops the thread.
-    """
-    ready: queue.Queue = queue.Queue(depth)
-    stop = threading.Event()
-
-    def put(entry: tuple[str, object]) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def work() -> None:
-        try:
-            for item in items:
-                if not put(("item", item)):
-                    return
-            put(("end", None))
-        except BaseException as e:
-            put(("error", e))
-        finally:
-            close = getattr(items, "close", None)
-            if close is not None:
-                close()
-
-    thread = threading.Thread(target=work, name="retime-prefetch", daemon=True)
-    thread.start()
-    try:
-        while True:
-            what, item = ready.get()
-            if what == "end":
-                return
-            if what == "error":
-                raise item  # type: ignore[misc]
-            yield item  # type: ignore[misc]
-    finally:
-        stop.set()
-        thread.join()

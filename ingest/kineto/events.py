@@ -205,14 +205,28 @@ def _text(symbols: Symbols, code: int) -> str:
 EVENTS = TABLES["events"].schema
 
 
+_ZEROS = [pa.py_buffer(bytes(1 << 20))]
+
+
+def absent(n: int, type: pa.DataType) -> pa.Array:
+    """`n` nulls of a column's type; all such columns share one piece of memory."""
+    if 8 * n > _ZEROS[0].size:
+        _ZEROS[0] = pa.py_buffer(bytes(8 * n))
+    zeros = _ZEROS[0]
+    if isinstance(type, pa.DictionaryType):
+        codes = pa.Array.from_buffers(type.index_type, n, [zeros, zeros], null_count=n)
+        return pa.DictionaryArray.from_arrays(codes, pa.array([], type.value_type))
+    if not pa.types.is_integer(type):
+        return pa.nulls(n, type)
+    return pa.Array.from_buffers(type, n, [zeros, zeros], null_count=n)
+
+
 def record_batch(columns: dict[str, pa.Array], n: int) -> pa.RecordBatch:
     """Rows of `events`; columns that are not given are null."""
     arrays = []
     for f in EVENTS:
         v = columns.get(f.name)
-        arrays.append(
-            pa.nulls(n, f.type) if v is None else v if v.type == f.type else v.cast(f.type)
-        )
+        arrays.append(absent(n, f.type) if v is None else v if v.type == f.type else v.cast(f.type))
     return pa.RecordBatch.from_arrays(arrays, schema=EVENTS)
 
 

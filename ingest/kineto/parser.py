@@ -105,6 +105,7 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
             if trace is None:
                 trace = _Trace(source, batch, envelope, rank, text)
             yield from trace.take(batch)
+            batch.used_up()
         if trace is None:
             trace = _Trace(source, None, envelope, rank, text)
         yield from trace.finish(envelope)

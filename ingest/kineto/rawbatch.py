@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -153,6 +155,16 @@ class RawBatch(NamedTuple):
     cols: dict[str, Any]
     symbols: Symbols
     extras: dict[int, dict]
+    used_up: Callable[[], None] = lambda: None
+    """To be called by who needs the columns no more: their memory is filled again."""
+
+
+class _Room(NamedTuple):
+    """Memory for a batch's columns."""
+
+    ph: np.ndarray
+    ints: np.ndarray
+    syms: np.ndarray
 
 
 class BatchBuilder:
@@ -165,13 +177,25 @@ class BatchBuilder:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.n = 0
-        self._renew()
+        self._spare: deque[tuple[_Room, RareRows | None]] = deque()
+        self.renew()
 
-    def _renew(self) -> None:
-        # Untouched pages cost nothing, so a short file pays for the rows it has.
-        self.ph = np.empty(self.capacity, np.uint8)
-        self.ints = np.empty((len(INT_COLUMNS) + 1, self.capacity), np.int64)
-        self.syms = np.empty((len(SYM_COLUMNS), self.capacity), np.int32)
+    def renew(self) -> None:
+        """Room for the next batch: that of one that is used up, else new."""
+        if self._spare:
+            room, self._spare_rare = self._spare.popleft()
+        else:
+            # Untouched pages cost nothing, so a short file pays for the rows it has.
+            room, self._spare_rare = (
+                _Room(
+                    np.empty(self.capacity, np.uint8),
+                    np.empty((len(INT_COLUMNS) + 1, self.capacity), np.int64),
+                    np.empty((len(SYM_COLUMNS), self.capacity), np.int32),
+                ),
+                None,
+            )
+        self._room = room
+        self.ph, self.ints, self.syms = room
         self.rare: RareRows | None = None
         self.extras: dict[int, dict] = {}
         self._late: list[tuple[int, dict[str, int | str]]] = []
@@ -180,7 +204,10 @@ class BatchBuilder:
         """Room for the columns that few rows have, from the batch's first row on."""
         if self.rare is None:
             assert self.n == 0
-            self.rare = RareRows(self.capacity, len(RARE_INTS), len(RARE_SYMS), NULL)
+            self.rare = self._spare_rare or RareRows(
+                self.capacity, len(RARE_INTS), len(RARE_SYMS), NULL
+            )
+            self.rare.n = 0
         return self.rare
 
     def codes(self) -> list[np.ndarray]:
@@ -215,9 +242,10 @@ class BatchBuilder:
             self.extras[row] = extra
 
     def take(self, symbols: Symbols, remap: np.ndarray | None = None) -> RawBatch:
-        """The batch so far, and an empty builder; `remap` turns a reader's codes into `symbols`'.
+        """The batch so far; `renew` has to come before more rows.
 
-        The last entry of `remap` must be -1: it is what code -1 becomes.
+        `remap` turns a reader's codes into `symbols`'. Its last entry must be -1: it is what
+        code -1 becomes.
         """
         n, rare = self.n, self.rare
         ints = dict(zip((*INT_COLUMNS, "offset"), self.ints[:, :n], strict=True))
@@ -244,9 +272,9 @@ class BatchBuilder:
             at = rare.at[:n]
             cols |= {c: Rare(ints[c], at, NULL) for c in RARE_INTS}
             cols |= {c: Rare(syms[c], at, -1) for c in RARE_SYMS}
-        batch = RawBatch(n, cols, symbols, self.extras)
+        used_up = partial(self._spare.append, (self._room, rare or self._spare_rare))
+        batch = RawBatch(n, cols, symbols, self.extras, used_up)
         self.n = 0
-        self._renew()
         return batch
 
 

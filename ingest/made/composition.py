@@ -8,7 +8,7 @@ import numpy as np
 
 from .aligned import Windows
 from .segmented import LEAST, runs
-from .walk import COMM, COMPUTE, COPY, LAST_ID, Activity, Stretches
+from .walk import COMM, COMPUTE, COPY, LAST_ID, Activity, Stretches, before
 
 CLASSES = ("compute", "exposed_transfer", "exposed_comm_unsplit", "exposed_wait",
            "exposed_memcpy")  # fmt: skip
@@ -71,10 +71,9 @@ def _own(a: Activity, kind: int) -> _Own:
     order = np.lexsort((a.end_ns[rows], _turn(a.event[rows]), a.start_ns[rows]))
     rows = rows[order]
     start, end = a.start_ns[rows], a.end_ns[rows]
-    until = np.full(len(end), LEAST)
-    if len(end):
-        np.maximum.accumulate(end[:-1], out=until[1:])
-    begin = np.maximum(start, until)
+    begin = before(end)
+    np.maximum(begin, start, out=begin)
+    del start
     kept = end > begin
     return _Own(rows[kept], begin[kept], end[kept])
 
@@ -84,25 +83,37 @@ def _turn(event: np.ndarray) -> np.ndarray:
 
 
 def _computed(a: Activity, own: _Own, s: Stretches) -> tuple[np.ndarray, ...]:
-    """The rows of compute, to each stretch its part."""
+    """The rows of compute by stretch and name, to each stretch its part."""
     to_ns, name = s.to_ns, a.name[own.row]
     at = np.searchsorted(s.from_ns, own.start_ns, "right") - 1
-    last = np.searchsorted(s.from_ns, own.end_ns) - 1
     # How many stretches more each reaches into, those without length too.
-    more = np.maximum(0, last - at)
+    more = np.maximum(0, np.searchsorted(s.from_ns, own.end_ns) - 1 - at)
     of = np.repeat(np.arange(len(at)), more)
     nth = np.arange(len(of)) - np.repeat(np.cumsum(more) - more, more)
+    del more
     later = at[of] + 1 + nth
-    ns = np.concatenate(
-        [
-            np.minimum(own.end_ns, to_ns[at]) - own.start_ns,
-            np.minimum(own.end_ns[of], to_ns[later]) - s.from_ns[later],
-        ]
-    )
-    step = np.concatenate([s.step[at], s.step[later]])
-    begins = np.concatenate([np.ones(len(at), np.int64), np.zeros(len(of), np.int64)])
-    names = np.concatenate([name, name[of]])
-    return step, np.zeros(len(step), np.int64), names, np.full(len(step), LEAST), ns, begins
+    ns = np.minimum(own.end_ns, to_ns[at])
+    ns -= own.start_ns
+    rest = np.minimum(own.end_ns[of], to_ns[later]) - s.from_ns[later]
+    most = int(name.max(initial=-1)) + 2
+    key = np.concatenate([at, later]) * most
+    key += np.concatenate([name, name[of]]) + 1
+    by = np.argsort(key, kind="stable")
+    first = _changes(key[by])
+    found = key[by[first]]
+    ns = _totals(np.concatenate([ns, rest])[by], first)
+    begins = _totals((by < len(at)).astype(np.int64), first)
+    none = np.full(len(found), LEAST)
+    return s.step[found // most], np.zeros(len(found), np.int64), found % most - 1, none, ns, begins
+
+
+def _changes(values: np.ndarray) -> np.ndarray:
+    """Places at which another value begins."""
+    return np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+
+
+def _totals(values: np.ndarray, first: np.ndarray) -> np.ndarray:
+    return np.add.reduceat(values, first) if len(first) else values[:0]
 
 
 def _until(starts: np.ndarray, ends: np.ndarray, t: np.ndarray) -> np.ndarray:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from ..ahead import cores, prefetch
 from ..keeping import slices
 from ..manifest import Manifest, Part
 from ..matching.participations import ints
@@ -24,6 +26,9 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, HOST_OP, ANNOTATION, PYTHON = range(len(KINDS))
 MOST_ROWS = 12_000_000
 """Rows of a source that are held at a time; the ranks of a larger one are read in turns. Where
 ranks have unequal shares, of which no manifest tells, up to twice as many."""
+
+AHEAD_ROWS = 100_000
+"""From so many on they are read by a thread, a row group ahead of what picks among them."""
 
 
 class Texts:
@@ -45,7 +50,8 @@ class Texts:
         return out
 
 
-class Events(NamedTuple):
+@dataclass(slots=True)
+class Events:
     """The rows of a rank that tell of work, launches and waits for data; arrays of one length."""
 
     rank: int
@@ -63,6 +69,11 @@ class Events(NamedTuple):
     """`LEAST` null"""
     correlation: np.ndarray
     """`LEAST` null"""
+
+    def let_go(self) -> None:
+        """Forgets the rows, for whoever holds it: what they were used for takes their place."""
+        for f in fields(self)[1:]:
+            setattr(self, f.name, np.zeros(0, getattr(self, f.name).dtype))
 
 
 class Words(NamedTuple):
@@ -119,7 +130,10 @@ def _read(
     columns: list[list[np.ndarray]] = [[] for _ in COLUMNS]
     held = 0
     # A pack numbers texts otherwise, and rows here are in the order of these numbers.
-    for piece in map(slices.renumbered, _pieces(opened, parts, COLUMNS)):
+    pieces: Iterator[pa.Table] = map(slices.renumbered, _pieces(opened, parts, COLUMNS))
+    if sum(p.rows for p in parts) >= AHEAD_ROWS and cores() > 1:
+        pieces = prefetch(pieces)
+    for piece in pieces:
         needed = _needed(piece, ranks, turn, devices, words)
         for column, values in zip(columns, needed, strict=True):
             column.append(values)
@@ -134,7 +148,9 @@ def _read(
         whole.append(np.concatenate(columns.pop(0)))
     rank = whole[0]
     if len(rank) and rank[0] == rank[-1] and np.all(rank == rank[0]):
-        yield Events(int(rank[0]), *whole[1:])
+        one = Events(int(rank[0]), *whole[1:])
+        del rank, whole  # `one` is let go by who takes it
+        yield one
         return
     order = np.argsort(rank, kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
@@ -172,14 +188,15 @@ def _needed(
             piece = piece.append_column(c, values)
     null = int(LEAST)
     rank = ints(piece, "rank", null)
-    if not np.all(np.isin(rank, ranks)):
+    every = rank if len(rank) == 0 or rank.min() != rank.max() else rank[:1]
+    if not np.all(np.isin(every, ranks)):
         raise Odd
     kind, kinds = _dictionary(piece["kind"])
     at = np.array([KINDS.index(k) if k in KINDS else -1 for k in kinds] + [-1], np.int64)
     kind = at[kind]
     name_code, names = _dictionary(piece["name"])
     name = words.names.codes(names)[name_code]
-    kept = (kind >= 0) & np.isin(rank, turn)
+    kept = (kind >= 0) & np.isin(every, turn)
     # Of the many frames of Python's stack only waits for data tell anything.
     frames = kind == PYTHON
     if frames.any():
@@ -192,7 +209,7 @@ def _needed(
         raise Odd
     correlation = ints(piece, "correlation", null)
     used = _tells(kind[rows], name[rows], correlation[rows], words)
-    rows = rows[used | ~np.isin(rank[rows], devices)]
+    rows = rows[used | ~np.isin(every if len(every) == 1 else rank[rows], devices)]
     # Codes are few: half the width is room for all of them.
     return [
         rank[rows].astype(np.int32), kind[rows].astype(np.int8), name[rows].astype(np.int32),
@@ -206,9 +223,10 @@ def _tells(kind: np.ndarray, name: np.ndarray, correlation: np.ndarray, words: W
     """bool: of a rank with a device, it is work, a launch, a blocking call or a wait for data."""
     call = kind == RUNTIME
     found = (kind <= MEMSET) | (call & (correlation != LEAST))
-    called = np.unique(name[call])
-    blocking = [n for n in called.tolist() if n >= 0 and words.names.all[n] in BLOCKING]
-    found |= call & np.isin(name, blocking)
+    called = _distinct(name[call])
+    blocking = [n for n in called if words.names.all[n] in BLOCKING]
+    if blocking:
+        found |= call & np.isin(name, blocking)
     for host in (HOST_OP, ANNOTATION):
         of = kind == host
         if of.any():
@@ -218,14 +236,18 @@ def _tells(kind: np.ndarray, name: np.ndarray, correlation: np.ndarray, words: W
 
 def _loads(kind: int, name: np.ndarray, of: np.ndarray, words: Words) -> np.ndarray:
     """bool: rows `of` this kind of host event that are waits for data."""
-    used = np.unique(name[of])
-    used = used[used >= 0]
-    new = [n for n in used.tolist() if (kind, n) not in words.loads]
+    used = _distinct(name[of])
+    new = [n for n in used if (kind, n) not in words.loads]
     if new:
         hits = loads_data([words.names.all[n] for n in new])[KINDS[kind]]
         words.loads.update({(kind, n): bool(h) for n, h in zip(new, hits, strict=True)})
-    hit = [n for n in used.tolist() if words.loads[kind, n]]
-    return of & np.isin(name, hit)
+    hit = [n for n in used if words.loads[kind, n]]
+    return of & np.isin(name, hit) if hit else np.zeros(len(of), bool)
+
+
+def _distinct(codes: np.ndarray) -> list[int]:
+    """The codes that there are, but for -1; by counting, as they are few."""
+    return np.flatnonzero(np.bincount(codes[codes >= 0])).tolist()
 
 
 def loading(events: Events, words: Words) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .aligned import within
-from .segmented import LEAST, runs
+from .segmented import LEAST
 
 
 class Stats(NamedTuple):
@@ -29,14 +29,27 @@ def stats(name: np.ndarray, kind: np.ndarray, category: np.ndarray, dur_ns: np.n
     Raises Odd where they add up to too much.
     """
     most = int(category.max(initial=0)) + 2
-    key = ((name + 1) * (int(kind.max(initial=0)) + 1) + kind) * most + category + 1
+    key = name.astype(np.int64) + 1
+    key *= int(kind.max(initial=0)) + 1
+    key += kind
+    key *= most
+    key += category
+    key += 1
+    there = np.where(dur_ns == LEAST, 0, dur_ns).astype(np.float64)
+    within(np.abs(there, out=there).sum(keepdims=True))
+    del there
     of = np.lexsort((dur_ns, key))  # in order of duration, those that are not there first
-    by = runs(key)
-    known = by.total((dur_ns != LEAST).astype(np.int64))
-    there = np.where(dur_ns == LEAST, 0, dur_ns)
-    within(np.abs(there.astype(np.float64)).sum(keepdims=True))
-    total = by.total(there)
-    ends, sorted_dur = by.first + by.length, dur_ns[of]
+    key, sorted_dur = key[of], dur_ns[of]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else of[:0]
+    length = np.diff(np.append(first, len(key)))
+    row = of[first]
+    del key, of
+    is_known = sorted_dur != LEAST
+    known, total = (
+        np.add.reduceat(values, first) if len(first) else first
+        for values in (is_known.astype(np.int64), np.where(is_known, sorted_dur, 0))
+    )
+    ends = first + length
 
     def quantile(percent: int) -> np.ndarray:
         """The one that `quantile_disc` gives of those that are known."""
@@ -44,8 +57,7 @@ def stats(name: np.ndarray, kind: np.ndarray, category: np.ndarray, dur_ns: np.n
         place = ends - known + np.maximum(1, known - above) - 1
         return np.where(known > 0, sorted_dur[np.minimum(place, len(sorted_dur) - 1)], LEAST)
 
-    row = by.order[by.first]
     return Stats(
-        name[row], kind[row], category[row], by.length, np.where(known > 0, total, LEAST),
-        quantile(50), quantile(99),
+        name[row].astype(np.int64), kind[row].astype(np.int64), category[row].astype(np.int64),
+        length, np.where(known > 0, total, LEAST), quantile(50), quantile(99),
     )  # fmt: skip

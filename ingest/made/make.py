@@ -15,7 +15,7 @@ from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
-from . import aligned, causes, events, lateness, participations, rails, ranks, walk
+from . import aligned, causes, events, kernels, lateness, participations, rails, ranks, walk
 from . import composition as composed
 from .participations import Participations
 from .segmented import LEAST, runs
@@ -72,6 +72,8 @@ def _fill(
         writer.write("_made_participations", _participations(p, median, match, at))
     for at in _slices(len(late.collective)):
         writer.write("_made_lateness", _lateness(late, p, at))
+    for table in ("_made_participations", "_made_lateness"):
+        writer.finish(table)
     if any("events" in m.pruned for m in manifests):
         return set()  # the views tell of what is left
     words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
@@ -80,6 +82,7 @@ def _fill(
     left = set(its.ranks) | set(windows)
     begins = aligned.moments(tables["ranks"], tables["steps"], clocks)
     on_host = False
+    todo = left.union(*(m.ranks for m in manifests if m.tables.get("events")))
     for of_rank in _with_rest(events.by_rank(opened, manifests, words), left):
         rank = of_rank.rank
         made = ranks.of_rank(
@@ -87,8 +90,12 @@ def _fill(
             clocks.get(rank), windows.get(rank), begins.get(rank, np.zeros(0, np.int64)),
         )  # fmt: skip
         on_host |= made.on_host
-        for table, batch in _of_rank(made, traits, its.signatures).items():
+        todo.discard(rank)
+        for table, batch in _of_rank(made, traits, its.signatures):
             writer.write(table, batch)
+            del batch
+            if not todo:
+                writer.finish(table)  # while the next is made
     # What such a rank computes is set against its marks, one interval after another.
     return {"_made_covered"} if on_host else set()
 
@@ -254,14 +261,13 @@ def _lateness(late: lateness.Lateness, p: Participations, at: slice) -> pa.Recor
 
 def _of_rank(
     made: ranks.OfRank, traits: _Traits, signatures: list[str]
-) -> dict[str, pa.RecordBatch]:
-    return {
-        "_made_breakdown": _breakdown(made),
-        "_made_gaps": _gaps(made, traits),
-        "_made_covered": _covered(made),
-        "_made_composition": _composition(made, traits, signatures),
-        "_made_kernels": _kernels(made, traits),
-    }
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Table and rows, one after another; those that take longest to be ready come last."""
+    yield "_made_gaps", _gaps(made, traits)
+    yield "_made_breakdown", _breakdown(made)
+    yield "_made_covered", _covered(made)
+    yield "_made_kernels", _kernels(made.rank, made.stats(), traits)
+    yield "_made_composition", _composition(made.rank, made.composed(), traits, signatures)
 
 
 def _breakdown(made: ranks.OfRank) -> pa.RecordBatch:
@@ -314,15 +320,16 @@ def _covered(made: ranks.OfRank) -> pa.RecordBatch:
     )
 
 
-def _composition(made: ranks.OfRank, traits: _Traits, signatures: list[str]) -> pa.RecordBatch:
-    c = made.composed
+def _composition(
+    rank: int, c: composed.Composed, traits: _Traits, signatures: list[str]
+) -> pa.RecordBatch:
     # Few rows: what they are called is told by one dictionary of the two.
     names = traits.names(c.name).cast(pa.string())
     signed = _texts(c.signature, pa.array(signatures, pa.string())).cast(pa.string())
     return _batch(
         "_made_composition",
         {
-            "rank": np.full(len(c.step), made.rank),
+            "rank": np.full(len(c.step), rank),
             "step": c.step,
             "class": _texts(c.kind, pa.array(composed.CLASSES)),
             "what": pc.coalesce(signed, names).cast(TEXT),  # pyright: ignore
@@ -332,12 +339,11 @@ def _composition(made: ranks.OfRank, traits: _Traits, signatures: list[str]) -> 
     )
 
 
-def _kernels(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
-    s = made.stats
+def _kernels(rank: int, s: kernels.Stats, traits: _Traits) -> pa.RecordBatch:
     return _batch(
         "_made_kernels",
         {
-            "rank": np.full(len(s.count), made.rank),
+            "rank": np.full(len(s.count), rank),
             "name": traits.names(s.name),
             "kind": _texts(s.kind, pa.array(events.KINDS)),
             "category": traits.categories(s.category),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from .. import ahead
 from . import causes, kernels
 from . import events as ev
 from .aligned import UNKNOWN, Clock, Windows
@@ -48,8 +52,17 @@ class Ready(NamedTuple):
         return there, np.where(there, self.transfer_ns[at], LEAST)
 
 
+BESIDE_EVENTS = 20_000
+"""From so many events of a rank on, two threads make what there is to make of it."""
+
+ALONE_EVENTS = 1_200_000
+"""From so many on again one: what both need at a time would be too much memory."""
+
+T = TypeVar("T")
+
+
 class OfRank(NamedTuple):
-    """All that is made of a rank."""
+    """All that is made of a rank; what is called is perhaps still being made, or is only then."""
 
     rank: int
     stretches: Stretches
@@ -58,8 +71,8 @@ class OfRank(NamedTuple):
     before: np.ndarray
     """name of the work whose end began each gap, -1 none"""
     after: np.ndarray
-    composed: Composed
-    stats: kernels.Stats
+    composed: Callable[[], Composed]
+    stats: Callable[[], kernels.Stats]
     moments: np.ndarray
     """those that `walked.covered` is of"""
     on_host: bool
@@ -79,11 +92,30 @@ def of_rank(
 ) -> OfRank:
     """Everything of one rank. `blocking` and `library` tell it of each name (False at the end).
 
-    `moments` are times at which the rank or a step of it begins or ends.
+    `moments` are times at which the rank or a step of it begins or ends. Uses the events up: they
+    are gone afterwards.
     """
-    comm_code = words.categories.codes(["comm"])[0]
-    a = _activity(events, library, parts, ready, clock, comm_code)
+    n = len(events.kind)
+    beside = BESIDE_EVENTS <= n < ALONE_EVENTS and ahead.cores() > 1
+    pool = ThreadPoolExecutor(1, "retime-made") if beside else None
+
+    def later(make: Callable[..., T], *of: object) -> Callable[[], T]:
+        return partial(make, *of) if pool is None else pool.submit(make, *of).result
+
+    a = _activity(events, library, parts, ready, clock, words.categories.codes(["comm"])[0])
     s = stretches(windows)
+    signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
+    composed = later(compose, a, s, windows, signed)
+    stats = later(kernels.stats, *_device(events))
+    if pool is None:
+        counted = stats()
+        stats = partial(_given, counted)
+    else:
+        pool.shutdown(wait=False)
+    host = _host(events, words, blocking, clock)
+    on_host = bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL)
+    rank = events.rank
+    events.let_go()
     edges = [] if windows is None else [windows.start_ns, windows.end_ns]
     moments = np.unique(np.concatenate([moments, parts.start_ns, parts.end_ns, *edges]))
     walked = walk(a, s, windows is not None, moments)
@@ -91,19 +123,21 @@ def of_rank(
     ended_by = gaps.row
     none = ended_by < 0
     correlation = np.where(none, LEAST, np.append(a.correlation, LEAST)[ended_by])
-    caused = causes.find(gaps, correlation, _host(events, words, blocking, clock))
-    after = np.where(none, -1, np.append(a.name, -1)[ended_by])
-    signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
-    d = events.kind <= ev.MEMSET
-    name, kind, category = (
-        c[d].astype(np.int64) for c in (events.name, events.kind, events.category)
-    )
-    stats = kernels.stats(name, kind, category, events.dur_ns[d])
+    caused = causes.find(gaps, correlation, host)
+    after = np.where(none, -1, np.append(a.name, np.int32(-1))[ended_by])
     return OfRank(
-        events.rank, s, walked, caused, _ended(a, gaps.free_ns), after,
-        compose(a, s, windows, signed), stats, moments,
-        bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL),
-    )  # fmt: skip
+        rank, s, walked, caused, _ended(a, gaps.free_ns), after, composed, stats, moments, on_host
+    )
+
+
+def _given(value: T) -> T:
+    return value
+
+
+def _device(e: Events) -> tuple[np.ndarray, ...]:
+    """Name, kind, category and duration of what ran on the device."""
+    d = e.kind <= ev.MEMSET
+    return e.name[d], e.kind[d], e.category[d], e.dur_ns[d]
 
 
 def _activity(
@@ -113,7 +147,7 @@ def _activity(
     of = clock or UNKNOWN
     kernel, copy = e.kind == ev.KERNEL, (e.kind == ev.MEMCPY) | (e.kind == ev.MEMSET)
     talks = kernel & (e.category == comm)
-    kind = np.where(talks, COMM, np.where(kernel, COMPUTE, COPY))
+    kind = np.where(talks, np.int8(COMM), np.where(kernel, np.int8(COMPUTE), np.int8(COPY)))
     rows = np.flatnonzero(kernel | copy)
     if not on_device and clock is not None:
         rows = np.concatenate([rows, _of_host(e, library, ready, comm)])
@@ -133,11 +167,11 @@ def _activity(
     return Activity(
         np.concatenate([start, parts.start_ns[own]]),
         np.concatenate([end, parts.end_ns[own]]),
-        np.concatenate([kind, np.full(len(own), COMM)]),
+        np.concatenate([kind, np.full(len(own), COMM, np.int8)]),
         np.concatenate([transfer, parts.ready_ns[own]]),
         np.concatenate([unsplit, ~parts.wait_known[own]]),
         np.concatenate([event, parts.event[own]]),
-        np.concatenate([e.name[rows], parts.op[own]]),
+        np.concatenate([e.name[rows], parts.op[own].astype(np.int32)]),
         np.concatenate([np.where(device, e.correlation[rows], LEAST), np.full(len(own), LEAST)]),
     )
 

@@ -107,14 +107,15 @@ def walk(a: Activity, s: Stretches, stepped: bool, moments: np.ndarray) -> Walke
     start = np.concatenate([a.start_ns, a.transfer_ns[moves], s.from_ns[:edges]])
     end = np.concatenate([a.end_ns, a.end_ns[moves], s.from_ns[:edges]])
     turn = np.concatenate([a.turn, np.full(len(moves), LAST_ID + 1), np.full(edges, LAST_ID + 2)])
-    order = np.lexsort((turn, start))
-    row = order
-    start, end = start[order], end[order]
+    row = np.lexsort((turn, start))
+    del turn
+    start = start[row]
+    end = end[row]
     is_work, is_edge = row < n, row >= n + len(moves)
-    kind = np.full(len(order), -1)
+    kind = np.full(len(row), -1, np.int8)
     kind[is_work] = a.kind[row[is_work]]
     moving = ~is_work & ~is_edge
-    unsplit = np.zeros(len(order), bool)
+    unsplit = np.zeros(len(row), bool)
     unsplit[is_work] = a.unsplit[row[is_work]]
     compute, comm = kind == COMPUTE, kind == COMM
     at = np.flatnonzero(is_edge)
@@ -126,9 +127,12 @@ def walk(a: Activity, s: Stretches, stepped: bool, moments: np.ndarray) -> Walke
         """Of each stretch how long any of these runs; and of each moment, in `covered`."""
         latest = np.where(of, end, LEAST)
         until = before(latest)
-        adds = np.where(of, np.maximum(0, end - np.maximum(start, until)), 0)
+        adds = np.maximum(start, until)
+        np.subtract(end, adds, out=adds)
+        np.maximum(adds, 0, out=adds)
+        adds *= of
         so_far = np.cumsum(adds)
-        covered.append(_until(moments, begun, so_far, np.maximum(until, latest)))
+        covered.append(_until(moments, begun, so_far, np.maximum(until, latest, out=latest)))
         total = so_far[-1:] if len(so_far) else np.zeros(1, np.int64)
         if not len(at):
             return total
