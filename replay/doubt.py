@@ -14,7 +14,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from . import edges, engine, sweep
+from . import edges, lanes
 from . import steps as timing
 from .graph import Kind
 from .policy import ReplayJob
@@ -42,6 +42,9 @@ UNMEASURED = 0.10
 BETWEEN_RUNS = 0.01
 """Of the step: what two runs of one job differ by, as a step is measured in one and estimated for
 another."""
+
+
+SIDES = 2
 
 
 def share(scenario: Sequence[Chosen]) -> float:
@@ -77,37 +80,69 @@ def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> 
     if "origin" in after.extra:
         like = edges.origin(after)
         dur, gap = dur[like], gap[like]
-    sides_ns = np.empty((4, after.n), np.int64)
-    any_changed = _shifted(
-        after.kind == Kind.TRANSFER, after.dur_ns, dur, after.gap_ns, gap, off, sides_ns
-    )
+    numbers, index = after.steps
+    marks = timing.Marks(after) if "begins" in after.extra else None
+    mark = np.full(after.n if marks else 0, -1, np.int32)
+    if marks is not None:
+        mark[marks.tasks] = np.arange(len(marks.tasks))
+    starts = np.empty((0 if marks is None else len(marks.tasks), SIDES), np.int64)
+    kept = 1 << lanes.reach(after).bit_length()
+    spans, any_changed = _sides(
+        after.kind, int(Kind.TRANSFER), after.dur_ns, dur, after.gap_ns, gap, off, after.pred_ptr,
+        after.pred, after.release_ns, index, len(numbers), mark, starts,
+        np.empty((kept, SIDES), np.int64),
+    )  # fmt: skip
     if factor == 1.0 and not any_changed and np.array_equal(after.pred, before.pred):
         return None
-
-    def side(k: int) -> np.ndarray:
-        moved = after.with_(dur_ns=sides_ns[k], gap_ns=sides_ns[2 + k])
-        numbers, times = timing.step_times(moved, *engine.replay(moved))
-        return times[np.isin(numbers, steps)] * (factor + (-1, 1)[k] * off * abs(factor - 1.0))
-
-    return np.stack(sweep.over(side, range(2), tasks=after.n))
+    if marks is not None:
+        numbers, spans = marks.steps, [marks.times(starts[:, k]) for k in range(SIDES)]
+    times = np.asarray(spans, np.float64)[:, np.isin(numbers, steps)]
+    return times * (factor + np.array([[-1], [1]]) * off * abs(factor - 1.0))
 
 
 @numba.njit(cache=True, nogil=True)
-def _shifted(transfer, dur, was, gap, was_gap, off, out):  # pragma: no cover - compiled
-    """Writes durations and delays, shorter and longer, to `out` [4, n]; whether any had changed."""
+def _sides(
+    kind, transfer, dur, was, gap, was_gap, off, pred_ptr, pred, release, index, n_steps, mark,
+    starts, end,
+):  # fmt: skip  # pragma: no cover - compiled
+    """Last end less first start of each step with shorter and longer times, int64 [2, steps], and
+    whether any time had changed.
+
+    Starts of tasks with a `mark` go to its row of `starts`. `end` (int64 [w, 2], w a power of 2
+    above `lanes.reach`) has the ends of the last w tasks.
+    """
+    least = np.full((2, n_steps), np.iinfo(np.int64).max)
+    most = np.full((2, n_steps), np.iinfo(np.int64).min)
+    ring = len(end) - 1
     changed = False
     for i in range(len(dur)):
-        more = 0
+        a, b = pred_ptr[i], pred_ptr[i + 1]
+        first = second = release[i]
+        if a < b:
+            first, second = end[pred[a] & ring, 0], end[pred[a] & ring, 1]
+        for e in range(a + 1, b):
+            j = pred[e] & ring
+            first, second = max(first, end[j, 0]), max(second, end[j, 1])
+        more = later = np.int64(0)
         if dur[i] != was[i]:
             changed = True
-            more = np.int64(np.rint(off * (dur[i] if transfer[i] else abs(dur[i] - was[i]))))
-        out[0, i], out[1, i] = max(dur[i] - more, 0), dur[i] + more
-        more = 0
+            more = np.int64(
+                np.rint(off * (dur[i] if kind[i] == transfer else abs(dur[i] - was[i])))
+            )
         if gap[i] != was_gap[i]:
             changed = True
-            more = np.int64(np.rint(off * abs(gap[i] - was_gap[i])))
-        out[2, i], out[3, i] = max(gap[i] - more, 0), gap[i] + more
-    return changed
+            later = np.int64(np.rint(off * abs(gap[i] - was_gap[i])))
+        first += max(gap[i] - later, 0)
+        second += gap[i] + later
+        at, s = i & ring, index[i]
+        end[at, 0] = first + max(dur[i] - more, 0)
+        end[at, 1] = second + dur[i] + more
+        if len(mark) and mark[i] >= 0:
+            starts[mark[i], 0], starts[mark[i], 1] = first, second
+        if s >= 0:
+            least[0, s], least[1, s] = min(least[0, s], first), min(least[1, s], second)
+            most[0, s], most[1, s] = max(most[0, s], end[at, 0]), max(most[1, s], end[at, 1])
+    return most - least, changed
 
 
 def widened(ratio: float, low: float, high: float, by_model: np.ndarray) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -108,11 +108,19 @@ class TaskGraph:
         index[known] = place
         return steps, index
 
+    @cached_property
+    def shared(self) -> dict[str, Any]:
+        """What replays of the same tasks have in common, whatever their times: by who made it."""
+        return {}
+
     def with_(self, **arrays) -> TaskGraph:
         """A copy with some fields replaced; the rest is shared, so never written to."""
         made = replace(self, **arrays)
         if "step" not in arrays and "steps" in self.__dict__:
             made.__dict__["steps"] = self.__dict__["steps"]
+        same_events = made.extra.get("event_id") is self.extra.get("event_id")
+        if same_events and not arrays.keys() & _TASKS:
+            made.__dict__["shared"] = self.shared
         return made
 
     def is_(self, *kinds: Kind) -> np.ndarray:
@@ -126,6 +134,9 @@ class TaskGraph:
         codes = [i for i, name in enumerate(self.op_names) if name in names]
         return np.isin(self.op, codes)
 
+
+_TASKS = {"kind", "rank", "step", "collective", "start_ns"}
+"""Fields that what is `shared` depends on, with the events of tasks."""
 
 _DEFAULTS: dict[str, tuple[type, int]] = {
     "gap_ns": (np.int64, 0),

@@ -30,7 +30,7 @@ def step_times(
     marks = "begins" in graph.extra
     # Ends are kept until no later task needs them: few tasks on, so that they stay in the cache.
     # A mark's are read once all is walked, wherever it is.
-    kept = 1 << (graph.n if marks else _reach(graph.pred_ptr, graph.pred)).bit_length()
+    kept = 1 << (graph.n if marks else reach(graph)).bit_length()
     walks = range(0, len(what_ifs), LANES)
     workers = min(sweep.cores(), len(walks))
 
@@ -71,7 +71,7 @@ def one_rank_other(
     mark = np.full(graph.n if marks else 0, -1, np.int32)
     if marks is not None:
         mark[marks.tasks] = np.arange(len(marks.tasks))
-    kept = 1 << _reach(graph.pred_ptr, graph.pred).bit_length()
+    kept = 1 << reach(graph).bit_length()
     n_ranks = int(graph.rank.max(initial=-1)) + 1
     walks = range(0, len(ranks), LANES)
     workers = min(sweep.cores(), len(walks))
@@ -94,6 +94,14 @@ def one_rank_other(
     return np.concatenate([by_worker[w % workers][w // workers] for w in range(len(walks))])
 
 
+def reach(graph: TaskGraph) -> int:
+    """How many places before a task its farthest predecessor is, of any task."""
+    known = graph.shared.get("reach")
+    if known is None or known[0] is not graph.pred:
+        known = graph.shared["reach"] = graph.pred, _reach(graph.pred_ptr, graph.pred)
+    return known[1]
+
+
 def _marked(graph: TaskGraph, ends: np.ndarray, own: np.ndarray, other: np.ndarray) -> np.ndarray:
     """`steps.step_times` of a traced job's what-if, whose steps lie between marks."""
     ends = np.ascontiguousarray(ends)
@@ -108,12 +116,11 @@ def _keep(group, own_group, bit, keeps):  # pragma: no cover - compiled
 
 @numba.njit(cache=True, nogil=True)
 def _reach(pred_ptr, pred):  # pragma: no cover - compiled
-    """How many places before a task its farthest predecessor is."""
-    reach = 0
+    most = 0
     for i in range(len(pred_ptr) - 1):
         for e in range(pred_ptr[i], pred_ptr[i + 1]):
-            reach = max(reach, i - pred[e])
-    return reach
+            most = max(most, i - pred[e])
+    return most
 
 
 @numba.njit(cache=True, nogil=True)
@@ -123,7 +130,7 @@ def _walk(
     """Last end less first start of each step, int64 [LANES, steps].
 
     Lane k takes a task's own time where bit k of `keeps` is set. `end` (int64 [w, LANES], w a
-    power of 2 above `_reach`) has the ends of the last w tasks, that of task i in row i modulo w.
+    power of 2 above `reach`) has the ends of the last w tasks, that of task i in row i modulo w.
     """
     least = np.full((n_steps, LANES), np.iinfo(np.int64).max)
     most = np.full((n_steps, LANES), np.iinfo(np.int64).min)

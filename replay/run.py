@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ingest.errors import UnusableInput, UsageError
-from . import bounds, doubt, engine, scenarios, sweep
+from . import bounds, doubt, engine, scenarios, spending, sweep
 from . import steps as timing
 from .calibration import calibrate
 from .contention import settle
@@ -59,7 +59,7 @@ class Baseline(NamedTuple):
     """float64 [s]."""
     replayed_ns: np.ndarray
     """float64 [s]."""
-    communication: timing.Communication
+    communication: spending.Communication
     path: critical.CriticalPath
     start_ns: np.ndarray
     """int64 [n]: start of each task in it."""
@@ -197,7 +197,7 @@ def baseline(job: ReplayJob, step: int | None = None) -> Baseline:
         )
     if job.facts.get("measured") is not graph:
         job = changed(job, facts={**job.facts, "measured": graph})
-    spent = timing.communication(graph, start, end, steps)
+    spent = spending.communication(graph, start, end, steps)
     path = critical.critical_path(graph, start, end, steps)
     seen = bounds.seen(job, start, end, steps, float(replayed.mean()))
     beside = settle.recorded(job, start, end)
@@ -290,7 +290,7 @@ def estimate(base: Baseline, scenario: Sequence[Chosen]) -> dict[str, Any]:
         )
         ratio = highest / was
         low, high = max(low, ratio), max(high, ratio)
-    now = timing.communication(job.graph, start, end, base.steps)
+    now = spending.communication(job.graph, start, end, base.steps)
     order = scenarios.name(scenario)
     applied = (f"applied in the order of their stages: {order}",) if len(scenario) > 1 else ()
     return {

@@ -1,10 +1,7 @@
-"""How long each step of a job took, and what communication cost in it, in a replay."""
+"""How long each step of a job took in a replay, and which tasks are of it."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numba
 import numpy as np
 
 from .codes import distinct
@@ -86,47 +83,6 @@ def measured(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-class Communication(NamedTuple):
-    """What communication cost a rank in a step, means over ranks and steps, ns."""
-
-    wait_ns: float
-    transfer_ns: float
-    exposed_ns: float
-
-
-def communication(
-    graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarray
-) -> Communication:
-    """Waiting, moving bytes, and communication with no computation beside it.
-
-    A participation waits from its arrival to the start of its transfer. Exposed is the part of
-    the union of its rank's participations that no computation overlaps (on a rank without a
-    device: no host segment).
-    """
-    inside = of_steps(graph, steps)
-    arrive, transfer = participations(graph)
-    keep = inside[transfer]
-    arrive, transfer = arrive[keep], transfer[keep]
-    ranks = len(distinct(graph.rank[inside & (graph.rank >= 0)])[0])
-    per = max(1, ranks * len(steps))
-    if not len(transfer):
-        return Communication(0.0, 0.0, 0.0)
-    on_device = graph.is_(Kind.COMPUTE, Kind.COPY)
-    # The last place is that of tasks of no rank.
-    bare = np.ones(int(graph.rank.max(initial=-1)) + 2, bool)
-    bare[graph.rank[on_device]] = False
-    bare = bare[graph.rank]
-    work = np.flatnonzero((graph.kind == Kind.COMPUTE) | ((graph.kind == Kind.HOST) & bare))
-    exposed = _alone(
-        graph.rank[transfer], end[arrive], end[transfer], graph.rank[work], start[work], end[work]
-    )
-    return Communication(
-        float((start[transfer] - end[arrive]).sum()) / per,
-        float((end[transfer] - start[transfer]).sum()) / per,
-        exposed / per,
-    )
-
-
 def participations(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
     """The arrive and the transfer task of each participation, int64 [p] each."""
     pairs = []
@@ -135,64 +91,3 @@ def participations(graph: TaskGraph) -> tuple[np.ndarray, np.ndarray]:
         event = graph.extra.get("event_id", graph.start_ns)[tasks]
         pairs.append(tasks[np.lexsort((event, graph.rank[tasks], graph.collective[tasks]))])
     return pairs[0], pairs[1]
-
-
-def _alone(rank_a, start_a, end_a, rank_b, start_b, end_b) -> float:
-    """Time in the union of a's intervals and in none of b's, summed over ranks."""
-    n_ranks = int(max(rank_a.max(initial=-1), rank_b.max(initial=-1))) + 1
-    one = (rank_a.astype(np.int64), start_a, end_a)
-    other = (rank_b.astype(np.int64), start_b, end_b)
-    return float(_uncovered(n_ranks, *one, *other))
-
-
-@numba.njit(cache=True, nogil=True)
-def _grouped(n_ranks, rank, start, end):  # pragma: no cover - compiled
-    """Intervals of each rank together, by start: where each rank's begin, starts and ends."""
-    first = np.zeros(n_ranks + 1, np.int64)
-    for r in rank:
-        first[r + 1] += 1
-    for r in range(n_ranks):
-        first[r + 1] += first[r]
-    at = first[:-1].copy()
-    low, high = np.empty(len(rank), np.int64), np.empty(len(rank), np.int64)
-    for i in range(len(rank)):
-        low[at[rank[i]]], high[at[rank[i]]] = start[i], end[i]
-        at[rank[i]] += 1
-    for r in range(n_ranks):
-        a, b = first[r], first[r + 1]
-        # Tasks are in the order in which they were measured: most ranks' are sorted.
-        for i in range(a + 1, b):
-            if low[i] < low[i - 1]:
-                order = np.argsort(low[a:b])
-                low[a:b] = low[a:b][order]
-                high[a:b] = high[a:b][order]
-                break
-    return first, low, high
-
-
-@numba.njit(cache=True, nogil=True)
-def _uncovered(n_ranks, rank_a, start_a, end_a, rank_b, start_b, end_b):  # pragma: no cover
-    first_a, low_a, high_a = _grouped(n_ranks, rank_a, start_a, end_a)
-    first_b, low_b, high_b = _grouped(n_ranks, rank_b, start_b, end_b)
-    total = 0
-    for r in range(n_ranks):
-        i, j, stop = first_a[r], first_b[r], first_b[r + 1]
-        if i == first_a[r + 1]:
-            continue
-        # `done`: all of a's union before it is accounted for; `until`: b's union reaches there.
-        done, until = low_a[i], low_a[i]
-        while i < first_a[r + 1]:
-            low, high = max(low_a[i], done), high_a[i]
-            i += 1
-            while low < high:
-                while j < stop and low_b[j] <= low:
-                    until = max(until, high_b[j])
-                    j += 1
-                if until > low:
-                    low = min(until, high)
-                    continue
-                free = high if j >= stop else min(high, low_b[j])
-                total += free - low
-                low = free
-            done = max(done, high)
-    return total

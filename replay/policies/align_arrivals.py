@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from .. import engine
@@ -97,6 +98,8 @@ def apply(
 
 
 def _known(name: str, asked: tuple[int, ...], have: np.ndarray) -> None:
+    if not asked:
+        return
     known = distinct(have[have >= 0])[0]
     strange = sorted(set(asked) - set(known.tolist()))
     if strange:
@@ -120,7 +123,15 @@ def _to_ideal(graph: TaskGraph, chosen: np.ndarray, factor: float, cause: str) -
 def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
     if factor == 0:
         return np.maximum(best, 0)
-    return np.maximum(best + np.rint((own - best) * factor).astype(np.int64), 0)
+    out = np.empty(len(own), np.int64)
+    _left(own, best, float(factor), out)
+    return out
+
+
+@numba.njit(cache=True, nogil=True)
+def _left(own, best, factor, out):  # pragma: no cover - compiled
+    for i in range(len(own)):
+        out[i] = max(best[i] + np.int64(np.rint((own[i] - best[i]) * factor)), 0)
 
 
 class _Early(NamedTuple):

@@ -10,6 +10,7 @@ from .. import models
 from ..calibration import calibrate, hockney
 from ..costs import lateness
 from ..graph import NULL, Kind, TaskGraph
+from ..once import once
 from ..policy import ReplayJob
 
 WORTH = 0.05
@@ -29,7 +30,7 @@ def useful_bandwidth(job: ReplayJob, rows: pl.DataFrame) -> tuple[str, ...]:
     measured, or nothing but bytes costs time.
     """
     graph = job.facts.get("measured", job.graph)
-    arrived = _arrivals(graph)
+    arrived = _seen(graph)
     if not len(arrived) or not len(rows):
         return ()
     every = (
@@ -64,7 +65,7 @@ def useful_bandwidth(job: ReplayJob, rows: pl.DataFrame) -> tuple[str, ...]:
 def who_is_late(job: ReplayJob) -> tuple[str, ...]:
     """Mean waits beside those of independent normal arrivals that spread as much."""
     graph = job.facts.get("measured", job.graph)
-    arrived = _arrivals(graph)
+    arrived = _seen(graph)
     if not len(arrived):
         return ()
     each = arrived.filter(pl.col("n") >= LEAST_RANKS)
@@ -84,6 +85,10 @@ def who_is_late(job: ReplayJob) -> tuple[str, ...]:
         f"ranks wait {wait / 1e6:.3g} ms on the mean for the last at a collective; independent "
         f"normal arrivals of the same spread would wait {random / 1e6:.3g} ms: {who}",
     )
+
+
+def _seen(graph: TaskGraph) -> pl.DataFrame:
+    return once(graph, ("arrivals",), lambda: _arrivals(graph))
 
 
 def _arrivals(graph: TaskGraph) -> pl.DataFrame:

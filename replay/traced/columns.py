@@ -17,11 +17,12 @@ def numbers(tables: Sequence[pa.Table], name: str, rows: np.ndarray, null: int) 
 
     Those of a table that lacks the column are null.
     """
-    out = np.full(len(rows), null)
+    out = np.empty(len(rows), np.int64)
     since = k = 0
     for chunk, length in _chunks(tables, name):
         if chunk is None:
-            k = int(np.searchsorted(rows, since + length))
+            begin, k = k, int(np.searchsorted(rows, since + length))
+            out[begin:k] = null
         else:
             if chunk.type not in (pa.int64(), pa.int32()):
                 chunk = chunk.cast(pa.int64())
@@ -40,11 +41,12 @@ def coded(
 
     `code` is asked once for each chunk's different texts.
     """
-    out = np.full(len(rows), -1, np.int32)
+    out = np.empty(len(rows), np.int32)
     since = k = 0
     for chunk, length in _chunks(tables, name):
         if chunk is None:
-            k = int(np.searchsorted(rows, since + length))
+            begin, k = k, int(np.searchsorted(rows, since + length))
+            out[begin:k] = -1
         else:
             if not pa.types.is_dictionary(chunk.type):
                 chunk = chunk.dictionary_encode()
@@ -61,7 +63,7 @@ def coded(
 def _chunks(tables: Sequence[pa.Table], name: str) -> Iterator[tuple[pa.Array | None, int]]:
     """The chunks of a column and how many rows each has; None for a table without it."""
     for table in tables:
-        if name in table.column_names:
+        if table.schema.get_field_index(name) >= 0:
             yield from ((chunk, len(chunk)) for chunk in table[name].chunks)
         else:
             yield None, table.num_rows

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.replay import engine, steps
+from retime.replay import engine, spending
 from retime.replay.graph import build
 
 
@@ -99,8 +99,10 @@ def test_equals_the_reference_on_random_graphs(drawn):
                 max_size=24))  # fmt: skip
 def test_time_of_some_intervals_that_others_leave_bare(drawn):
     def arrays(mine):
-        rows = [(r, s, s + d) for a, r, s, d in drawn if a == mine]
-        return [np.array([row[i] for row in rows], np.int64) for i in range(3)]
+        rows = sorted(((r, s, s + d) for a, r, s, d in drawn if a == mine), key=lambda x: x[0])
+        rank, start, end = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+        first, task = np.searchsorted(rank, np.arange(4)), np.arange(len(rank))
+        return first, *spending._times(first, task, start, task, end)
 
     # Each moment of each rank, one by one.
     bare = 0
@@ -108,4 +110,4 @@ def test_time_of_some_intervals_that_others_leave_bare(drawn):
         for t in range(40):
             inside = {a for a, r, s, d in drawn if r == rank and s <= t < s + d}
             bare += inside == {True}
-    assert steps._alone(*arrays(True), *arrays(False)) == bare
+    assert spending._uncovered(*arrays(True), *arrays(False)) == bare

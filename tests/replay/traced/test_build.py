@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from retime.replay import engine, steps
 from retime.replay.graph import NULL, Kind
+from retime.replay.spending import communication
 from retime.replay.traced import build as kineto
 
 US = 1_000
@@ -155,7 +156,7 @@ def test_what_communication_costs(tables):
     two_ranks(tables)
     graph = kineto.build(tables.frames()).graph
     start, end = engine.replay(graph)
-    cost = steps.communication(graph, start, end, np.array([1]))
+    cost = communication(graph, start, end, np.array([1]))
     # Waits 200 and 0, transfers 100 each, exposed 300 and 100: means over two ranks.
     assert cost == (100 * US, 100 * US, 200 * US)
 
