@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from . import debug_log_state as of
 from . import debug_log_text as say
 from .debug_log_calls import P2P, SOURCE, Calls, lacks
 from .debug_log_lines import MAX_LINE_BYTES, Message, Writer, messages
+from .debug_log_links import ALONE
+from .debug_log_links_compiled import CompiledLinks
 from .debug_log_reader import Reader
 from .line_blocks import Block, blocks, line_of
 from .number_rows import NumberRows
@@ -111,8 +113,10 @@ class _Pass:
             lambda member, place: places.rank_at(self._members[member], place),
         )  # fmt: skip
         self._numbered = _NumberedCalls(c, places, self._rows.add)
-        self._reader = Reader(c, places, self._numbered)
         self._state = np.zeros(of.STATE_SIZE, np.int64)
+        self._links = CompiledLinks(c, places, Counter(), functions, self._state)
+        self._reader = Reader(c, places, self._numbered, lambda *_: self._links)
+        self._links.passed_over = self._reader.passed_over
         self._slow = np.zeros((_SLOW_LINES, 3), np.int64)
         self._scratch = np.zeros(128, np.uint8)
         self._writers, self._texts = Texts(_MOST_WRITERS, 64), Texts(_MOST_TEXTS, 64)
@@ -136,7 +140,8 @@ class _Pass:
             yield from self._block(block)
         self._settle()
         self._reader.finish()
-        yield from self._rows.rest()
+        for rows in (self._rows, self._links.edges, self._links.moved):
+            yield from rows.rest()
 
     def _block(self, block: Block) -> Iterator[tuple[str, pa.RecordBatch]]:
         state = self._state
@@ -144,29 +149,51 @@ class _Pass:
         state[of.POS] = 0
         while (pos := int(state[of.POS])) < block.n:
             state[of.LIMIT] = min(block.n, self._forget_until(block.base + pos) - block.base)
-            state[of.ROWS], state[of.SLOW] = self._rows.n, 0
+            self._to_scan()
             why = self._scan(
                 block.data, state, self._slow, self._rows.matrix[: collect.BATCH_ROWS],
                 self._numbered.counters, self._calls, self._choices, self._kinds, self._scratch,
+                *self._links.arrays(),
                 self._writers.table, self._texts.table, self._kind_texts.table,
                 self._call_codes.table, self._choice_codes.table,
             )  # fmt: skip
-            self._rows.n = int(state[of.ROWS])
+            self._rows.n, self._links.edges.n, self._links.moved.n = (
+                int(state[i]) for i in (of.ROWS, of.EDGES, of.MOVED)
+            )
             for start, end, kind in self._slow[: int(state[of.SLOW])].tolist():
                 self._one_line(block, start, end, kind)
-                yield from self._c.full()
+                yield from self._full()
             at, end, code = (int(state[i]) for i in (of.POS, of.END, of.CODE))
             if why == of.BARRIER:
                 self._one_line(block, at, end, -1)
-                yield from self._c.full()
+                yield from self._full()
                 state[of.POS] = end + 1
             elif why == of.LEARN_CALL:
                 self._learn_call(code, *self._message(block, at, end))
             elif why == of.LEARN_CHOICE:
                 self._learn_choice(code, *self._message(block, at, end))
+            elif why == of.LEARN_WRITER:
+                self._links.learn_writer(code, self._message(block, at, end)[1])
+            elif why == of.LEARN_POINTER:
+                self._links.learn_pointer(code, self._message(block, at, end)[1])
+            elif why == of.LEARN_ROUTE:
+                self._links.learn_route(code, *self._message(block, at, end)[:2])
             elif why == of.TABLES_FULL:
                 self._clear()
-            yield from self._rows.full()
+            yield from self._full()
+
+    def _full(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for rows in (self._rows, self._links.edges, self._links.moved):
+            yield from rows.full()
+        yield from self._c.full()
+
+    def _to_scan(self) -> None:
+        state, told = self._state, self._c.told
+        state[of.ROWS], state[of.SLOW] = self._rows.n, 0
+        state[of.EDGES], state[of.MOVED] = self._links.edges.n, self._links.moved.n
+        state[of.TOLD_UNKNOWN] = told("link_of_unknown_comm")
+        state[of.TOLD_CUT] = told("ring_cut")
+        state[of.TOLD_ALONE] = ALONE in self._reader.passed_over
 
     def _one_line(self, block: Block, start: int, end: int, kind: int) -> None:
         line, long = line_of(block, start, end, MAX_LINE_BYTES)
@@ -283,6 +310,14 @@ class _Pass:
         for code, kind in self._kind_of.items():
             self._reader.passed_over[kind] += int(self._kinds[code, 1])
         self._kind_of.clear()
+        state = self._state
+        if n := int(state[of.N_UNKNOWN]):
+            self._c.odd("link_of_unknown_comm", "", count=n)
+        if n := int(state[of.N_CUT]):
+            self._c.odd("ring_cut", "", count=n)
+        if n := int(state[of.N_ALONE]):
+            self._reader.passed_over[ALONE] += n
+        state[[of.N_UNKNOWN, of.N_CUT, of.N_ALONE]] = 0
 
     def _clear(self) -> None:
         """Makes room: what is seen again is learnt again."""
@@ -292,6 +327,7 @@ class _Pass:
             table.clear()
         for known in (self._calls, self._choices, self._kinds):
             known[:] = 0
+        self._links.clear()
 
 
 def _turns(found: Survey) -> dict[Owner, list[int]]:

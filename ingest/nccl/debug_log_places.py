@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .debug_log_lines import Writer
     from .debug_log_survey import Comm, Process, Survey
 
-_RECENT = 64
+RECENT = 64
 
 
 class Places:
@@ -54,7 +54,7 @@ class Places:
         process = self.process(writer)
         fits = [
             comm
-            for comm in (process.comms[-_RECENT:] if process is not None else ())
+            for comm in (process.comms[-RECENT:] if process is not None else ())
             if comm.begun <= offset and (comm.ended is None or comm.ended > offset)
             and me in (None, comm.place) and highest < comm.size
         ]  # fmt: skip

@@ -10,6 +10,8 @@ from .debug_log_lines import Message, Writer, messages
 from .debug_log_links import Links
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..collect import Collector
     from .debug_log_calls import Calls
     from .debug_log_places import Places
@@ -22,11 +24,13 @@ _READ_BEFORE = (b"Init COMPLETE", b"Init START", b" nRanks ", b"COMPLETE", b"CCL
 class Reader:
     """Gives each message to what reads its kind, and counts those that nothing reads."""
 
-    def __init__(self, c: Collector, places: Places, calls: Calls):
+    def __init__(
+        self, c: Collector, places: Places, calls: Calls, make_links: Callable[..., Links]
+    ):
         self.c, self.places = c, places
         self.passed_over: Counter[str] = Counter()
         self.first_passed_over: int | None = None
-        self.links = Links(c, places, self.passed_over)
+        self.links = make_links(c, places, self.passed_over)
         self.calls = calls
 
     def line(self, line: bytes, offset: int) -> None:

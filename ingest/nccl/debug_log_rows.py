@@ -12,6 +12,7 @@ from . import debug_log_readers
 from .debug_log_calls import Calls
 from .debug_log_identity import Members, identify
 from .debug_log_lines import MAX_LINE_BYTES
+from .debug_log_links import Links
 from .debug_log_places import Places
 from .debug_log_reader import Reader
 from .debug_log_survey import Survey, every_line, survey
@@ -48,7 +49,8 @@ def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Record
 def _all_lines(
     source: Source, c: Collector, places: Places
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    reader = Reader(c, places, Calls(c, places, partial(c.add, "collectives")))
+    links = partial(Links, add=partial(c.add, "topology"), add_moved=partial(c.add, "transfers"))
+    reader = Reader(c, places, Calls(c, places, partial(c.add, "collectives")), links)
     table = TableReader(source.name) if places.found.has_table else None
     for offset, line, _ in lines(source, c.odd, MAX_LINE_BYTES):
         if table is not None:

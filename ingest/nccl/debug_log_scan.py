@@ -24,14 +24,24 @@ from .bytes_at import (
     vector_scan,
     word_at,
 )
+from .debug_log_edges import (
+    comm_of,
+    link_rows,
+    of_pointer,
+    ring_rows,
+    told,
+    tree_rows,
+)
+from .debug_log_scan_links import said_of_links
+from .debug_log_words import MARKED, header, hex_number, mark, number, word_end
 from .tables_at import FULL, intern, intern_numbers, recode
 
 NULL = of.NULL
 
-__all__ = ["recode", "said_lines", "scan"]
+__all__ = ["recode", "said_lines", "scan", "told"]
 
 _SAID = vector_scan(any_of(b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid "))
-_MARKED = vector_scan(any_of(b" NCCL "))
+_READ_BEFORE = vector_scan(any_of(b"COMPLETE", b"Init START", b" nRanks ", b"CCL version"))
 _SPECIAL = vector_scan(any_of(b": op", b"-> A", b"COMP", b"t ST", b"nRan", b"CL v"))
 
 # No word goes on beyond its line: none holds the end of one, and noughts follow the last.
@@ -39,6 +49,8 @@ _INFO = word_at(b"INFO ")
 _CHANNEL, _RING, _TREES, _TREE, _NET = map(
     word_at, (b"Channel ", b"Ring ", b"Trees ", b"Tree ", b"NET/")
 )
+_VERSION, _START = word_at(b"CCL version"), word_at(b"Init START")
+_USING, _MADE = word_at(b" : Using "), word_at(b" : Made virtual ")
 _OP_COUNT, _BYTES_ALGO = word_at(b": opCount "), word_at(b" Bytes -> Algo ")
 _SEND, _RECV, _ACC = word_at(b" sendbuff "), word_at(b" recvbuff "), word_at(b" acc ")
 _OF_COUNT, _TYPE, _REDOP = word_at(b" count "), word_at(b" datatype "), word_at(b" op ")
@@ -58,7 +70,7 @@ def said_lines(buf, state, every_mark, out):
         check_vector(buf, p, 8)
         bits = _SAID(buf, p)
         if every_mark:
-            bits |= _MARKED(buf, p)
+            bits |= MARKED(buf, p)
         if bits == 0:
             p += LANES
             continue
@@ -78,19 +90,6 @@ def said_lines(buf, state, every_mark, out):
 
 
 @jit
-def _mark(buf, p, end):
-    """Where the mark stands between p and `end`; -1 where it does not."""
-    while p < end:
-        check_vector(buf, p, 8)
-        bits = _MARKED(buf, p)
-        if bits:
-            at = p + lowest_bit(bits)
-            return at if at + 6 <= end else -1
-        p += LANES
-    return -1
-
-
-@jit
 def _is_special(buf, p, end):
     while p < end:
         check_vector(buf, p, 8)
@@ -99,104 +98,6 @@ def _is_special(buf, p, end):
             return p + lowest_bit(bits) < end
         p += LANES
     return False
-
-
-@jit
-def _digits_back(buf, p, low):
-    """Where the digits begin that end before p (not before `low`)."""
-    while p > low and 0x30 <= byte(buf, p - 1) <= 0x39:
-        p -= 1
-    return p
-
-
-@jit
-def _is_host(c):
-    return (
-        0x61 <= c <= 0x7A
-        or 0x30 <= c <= 0x39
-        or 0x41 <= c <= 0x5A
-        or c == 0x2D
-        or c == 0x2E
-        or c == 0x5F
-    )
-
-
-@jit
-def _header(buf, low, at):
-    """Where `host:pid:tid [device]` begins that ends before `at`; -1 where it is not plain."""
-    p = at - 1
-    if p <= low or byte(buf, p) != 0x5D:
-        return -1
-    q = _digits_back(buf, p, low)
-    if not 1 <= p - q <= 5 or q - 2 <= low:
-        return -1
-    if byte(buf, q - 1) != 0x5B or byte(buf, q - 2) != 0x20:
-        return -1
-    for _ in range(2):
-        p = q - 2 if _ == 0 else q - 1
-        q = _digits_back(buf, p, low)
-        if not 1 <= p - q <= 10 or q - 1 <= low or byte(buf, q - 1) != 0x3A:
-            return -1
-    end = q - 1
-    p = end
-    letters = False
-    while p > low and _is_host(byte(buf, p - 1)):
-        p -= 1
-        if end - p > 200:
-            return -1
-    while p < end and (byte(buf, p) == 0x2D or byte(buf, p) == 0x2E):
-        p += 1
-    for k in range(p, end):
-        if not 0x30 <= byte(buf, k) <= 0x39:
-            letters = True
-    # A host of digits alone may stand within the numbers behind it, too.
-    return p if letters else -1
-
-
-@jit
-def _number(buf, p, most):
-    """(value of up to `most` digits at p, where they end); the end is p where there are none."""
-    value = np.int64(0)
-    start = p
-    while True:
-        d = byte(buf, p) - 0x30
-        if d < 0 or d > 9:
-            return value, p
-        if p - start == most:
-            return value, start
-        value = value * 10 + d
-        p += 1
-
-
-@jit
-def _word_end(buf, p, most):
-    """Where the blank stands that ends a word of 1 to `most` bytes at p; -1 where none does."""
-    for k in range(most + 1):
-        c = byte(buf, p + k)
-        if c == 0x20:
-            return p + k if k else -1
-        if 0x09 <= c <= 0x0D:
-            return -1
-    return -1
-
-
-@jit
-def _hex(buf, p, most):
-    """(value of up to `most` digits of lower hex at p, where they end or p)."""
-    value = np.uint64(0)
-    start = p
-    while True:
-        c = byte(buf, p)
-        if 0x30 <= c <= 0x39:
-            d = c - 0x30
-        elif 0x61 <= c <= 0x66:
-            d = c - 0x57
-        else:
-            return np.int64(value), p
-        if p - start == most:
-            return np.int64(value), start
-        value = (value << np.uint64(4)) | np.uint64(d)
-        p += 1
 
 
 @jit
@@ -219,38 +120,38 @@ def _call(buf, t, end, state):
         return False
     state[of.SAID_NAME_END] = p
     start = p + 10
-    _, p = _hex(buf, start, 16)
+    _, p = hex_number(buf, start, 16)
     if p == start or not _SEND(buf, p):
         return False
-    p = _word_end(buf, p + 10, 20)
+    p = word_end(buf, p + 10, 20)
     if p < 0 or not _RECV(buf, p):
         return False
-    p = _word_end(buf, p + 10, 20)
+    p = word_end(buf, p + 10, 20)
     if p < 0:
         return False
     if _ACC(buf, p):
-        p = _word_end(buf, p + 5, 20)
+        p = word_end(buf, p + 5, 20)
         if p < 0:
             return False
     if not _OF_COUNT(buf, p):
         return False
     start = p + 7
-    state[of.SAID_COUNT], p = _number(buf, start, 18)
+    state[of.SAID_COUNT], p = number(buf, start, 18)
     if p == start or not _TYPE(buf, p):
         return False
     start = p + 10
-    state[of.SAID_TYPE], p = _number(buf, start, 4)
+    state[of.SAID_TYPE], p = number(buf, start, 4)
     if p == start or not _REDOP(buf, p):
         return False
     start = p + 4
-    _, p = _number(buf, start, 18)
+    _, p = number(buf, start, 18)
     if p == start or not _AT_ROOT(buf, p):
         return False
     start = p + 6
     negative = byte(buf, start) == 0x2D
     if negative:
         start += 1
-    state[of.SAID_ROOT], p = _number(buf, start, 10)
+    state[of.SAID_ROOT], p = number(buf, start, 10)
     if negative:
         if state[of.SAID_ROOT] == 0:
             return False
@@ -258,12 +159,12 @@ def _call(buf, t, end, state):
     if p == start or not _OF_COMM(buf, p):
         return False
     start = p + 8
-    state[of.SAID_COMM], p = _hex(buf, start, 16)
+    state[of.SAID_COMM], p = hex_number(buf, start, 16)
     # A pointer with noughts before it is another text.
     if p == start or (byte(buf, start) == 0x30) or not _NRANKS(buf, p):
         return False
     start = p + 9
-    state[of.SAID_RANKS], p = _number(buf, start, 10)
+    state[of.SAID_RANKS], p = number(buf, start, 10)
     return p > start and p < end and byte(buf, p) == 0x5D
 
 
@@ -339,6 +240,113 @@ def _kind(buf, t, end, scratch):
 
 
 @jit
+def _was_said(buf, p, end):
+    """Whether a word stands there, before `end`, of lines that the first pass has read."""
+    while p < end:
+        check_vector(buf, p, 16)
+        bits = _READ_BEFORE(buf, p)
+        if bits:
+            at = p + lowest_bit(bits)
+            return at + (11 if _VERSION(buf, at) else 10 if _START(buf, at) else 8) <= end
+        p += LANES
+    return False
+
+
+@jit
+def _may_name_nics(buf, t, end):
+    """Whether the text at t is one of a network that may name its devices."""
+    if not _NET(buf, t):
+        return False
+    p = t + 4
+    while p < end and p - t <= 64:
+        if byte(buf, p) == 0x20 and (_USING(buf, p) or _MADE(buf, p)):
+            return True
+        p += 1
+    return False
+
+
+@jit
+def _links(buf, at, start, t, stop, state, edges, moved, said, who, lists, comms, names, members,
+           hosts, routes, pointers, seen, seen_slots, writers, texts, route_codes,
+           pointer_codes):  # fmt: skip
+    """Adds the rows of a line of links whose text is at t: DONE, or why it cannot."""
+    kind = said_of_links(buf, t, stop, state, said)
+    if kind == of.IS_NEITHER:
+        return of.BARRIER
+    writer = intern(buf, start, at, writers)
+    if writer == FULL:
+        return of.TABLES_FULL
+    how = who[writer, of.W_HOW]
+    if how == of.UNKNOWN:
+        state[of.CODE] = writer
+        return of.LEARN_WRITER
+    if how == of.BY_HAND:
+        return of.BARRIER
+    mine = who[writer]
+    offset = state[of.BASE] + start
+    by_pointer = np.int64(-1)
+    if state[of.L_POINTER]:
+        code = intern_numbers(mine[of.W_OWNER], state[of.L_POINTER], 0, pointer_codes)
+        if code == FULL:
+            return of.TABLES_FULL
+        if pointers[code, of.P_HOW] == of.UNKNOWN:
+            state[of.CODE] = code
+            return of.LEARN_POINTER
+        first = pointers[code, of.P_START]
+        if first < pointers[code, of.P_END]:
+            by_pointer = of_pointer(first, pointers[code, of.P_END], offset, comms, lists)
+    if kind == of.IS_TREES:
+        for k in range(0, 6 * state[of.L_N], 6):
+            comm = by_pointer
+            if not state[of.L_POINTER]:
+                highest = max(said[k + 4], max(said[k + 5], max(said[k + 1], said[k + 2])))
+                highest = max(highest, said[k + 3])
+                comm = comm_of(mine, offset, said[k + 4], highest, comms, lists)
+            tree_rows(k, comm, said, mine, comms, names, members, hosts, seen, seen_slots, state,
+                      edges)  # fmt: skip
+        return of.DONE
+    comm = by_pointer
+    if kind == of.IS_LINK:
+        via = intern(buf, state[of.L_VIA], state[of.L_VIA_END], texts)
+        if via == FULL:
+            return of.TABLES_FULL
+        code = intern_numbers((mine[of.W_OWNER] << 32) | via, mine[of.W_NAMES], 0, route_codes)
+        if code == FULL:
+            return of.TABLES_FULL
+        if routes[code, of.R_HOW] == of.UNKNOWN:
+            state[of.CODE] = code
+            return of.LEARN_ROUTE
+        if not state[of.L_POINTER]:
+            me = state[of.L_ME]
+            comm = comm_of(mine, offset, me, max(me, state[of.L_PEER]), comms, lists)
+        if routes[code, of.R_HOW] == of.BY_HAND or (comm < 0 and not state[of.TOLD_UNKNOWN]):
+            return of.BARRIER
+        if comm < 0:
+            state[of.N_UNKNOWN] += 1
+        link_rows(comm, mine, routes[code, of.R_VIA], routes[code, of.R_NIC], comms, names,
+                  members, hosts, seen, seen_slots, state, edges, moved)  # fmt: skip
+        return of.DONE
+    n = state[of.L_N]
+    if not state[of.L_POINTER]:
+        highest = np.int64(0)
+        for k in range(n):
+            highest = max(highest, said[k])
+        comm = comm_of(mine, offset, said[0], highest, comms, lists)
+    size = np.int64(n) if comm < 0 else comms[comm, of.C_SIZE]
+    if n < size:
+        if not state[of.TOLD_CUT]:
+            return of.BARRIER
+        state[of.N_CUT] += 1
+    if n == 1 and size == 1:
+        if not state[of.TOLD_ALONE]:
+            return of.BARRIER
+        state[of.N_ALONE] += 1
+        return of.DONE
+    ring_rows(comm, n, said, mine, comms, names, members, hosts, seen, seen_slots, state, edges)
+    return of.DONE
+
+
+@jit
 def _row(calls, code, counters, state, rows, start):
     """Adds the row of the call that the state holds; whether the rows are full now."""
     row = state[of.ROWS]
@@ -370,13 +378,15 @@ def _row(calls, code, counters, state, rows, start):
 
 
 @jit
-def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, writers, texts,
-         kind_texts, call_codes, choice_codes):  # fmt: skip
+def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges, moved, said, who,
+         lists, comms, names, members, hosts, routes, pointers, seen, seen_slots, route_codes,
+         pointer_codes, writers, texts, kind_texts, call_codes, choice_codes):  # fmt: skip
     """Reads lines from `state[POS]` on that begin before `state[LIMIT]`; why it stopped.
 
     `calls[code]` is what is known of a kind of call; `choices` and `kinds` are (known, lines) by
-    code. `slow` gets (start, end, code of its kind or -1) of lines to be read by themselves. The
-    last five are tables: of texts, and of calls and choices by their numbers.
+    code. `slow` gets (start, end, code of its kind or -1) of lines to be read by themselves, which
+    give no rows. From `edges` to `pointer_codes` all is as `CompiledLinks.arrays` has it. The last
+    five are tables: of texts, and of calls and choices by their numbers.
     """
     n = state[of.N]
     limit = state[of.LIMIT]
@@ -388,15 +398,32 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, write
         state[of.END] = end
         stop = end - 1 if whole and end > p and byte(buf, end - 1) == 0x0D else end
         code = np.int64(-1)
-        at = _mark(buf, p, stop) if end - p <= state[of.MOST] else np.int64(-2)
+        at = mark(buf, p, stop) if end - p <= state[of.MOST] else np.int64(-2)
         if at == -1:
             p = end + 1
             continue
-        if at == -2 or _mark(buf, at + 6, stop) >= 0:
+        if at == -2 or mark(buf, at + 6, stop) >= 0:
             return of.BARRIER
         if _INFO(buf, at + 6):
             t = at + 11
-            start = _header(buf, max(p, at - 500), at)
+            start = header(buf, max(p, at - 500), at)
+            if _may_name_nics(buf, t, stop):
+                return of.BARRIER
+            if _is_link(buf, t):
+                if start < 0 or _TREE(buf, t):
+                    return of.BARRIER
+                why = _links(
+                    buf, at, start, t, stop, state, edges, moved, said, who, lists, comms, names,
+                    members, hosts, routes, pointers, seen, seen_slots, writers, texts,
+                    route_codes, pointer_codes,
+                )  # fmt: skip
+                if why != of.DONE:
+                    return why
+                p = end + 1
+                if max(state[of.EDGES], state[of.MOVED]) >= state[of.MOST_EDGES]:
+                    state[of.POS] = p
+                    return of.ROWS_FULL
+                continue
             if start >= 0:
                 if _call(buf, t, stop, state):
                     writer = intern(buf, start, at, writers)
@@ -404,8 +431,8 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, write
                     if writer == FULL or name == FULL:
                         return of.TABLES_FULL
                     kind = (state[of.SAID_RANKS] << 16) | state[of.SAID_TYPE]
-                    who = (writer << 32) | name
-                    code = intern_numbers(who, state[of.SAID_COMM], kind, call_codes)
+                    caller = (writer << 32) | name
+                    code = intern_numbers(caller, state[of.SAID_COMM], kind, call_codes)
                     if code == FULL:
                         return of.TABLES_FULL
                     how = calls[code, of.HOW]
@@ -424,7 +451,7 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, write
                     if _has_call(buf, t, min(stop, t + 64)):
                         return of.BARRIER
                     if _has_choice(buf, t, min(stop, t + 96)):
-                        if stop - t > 400 or _is_link(buf, t):
+                        if stop - t > 400:
                             return of.BARRIER
                         writer = intern(buf, start, at, writers)
                         line = intern(buf, t, stop, texts)
@@ -441,7 +468,10 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, write
                         choices[code, 1] += 1
                         p = end + 1
                         continue
-                elif not (_is_link(buf, t) or _NET(buf, t)):
+                    if _was_said(buf, t, min(stop, t + 1024)):
+                        p = end + 1
+                        continue
+                else:
                     size = _kind(buf, t, stop, scratch)
                     if size >= 0:
                         code = intern(scratch, 0, size, kind_texts)

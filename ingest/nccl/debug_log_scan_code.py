@@ -10,8 +10,10 @@ CODE = Code(
         Function("said_lines", "u1:1 i8:1 i8 i8:2"),
         Function(
             "scan",
-            "u1:1 i8:1 i8:2 i8:2 i8:1 i8:2 i8:2 i8:2 u1:1 i8:1 i8:1 i8:1 i8:1 i8:1",
+            "u1:1 i8:1 i8:2 i8:2 i8:1 i8:2 i8:2 i8:2 u1:1 i8:2 i8:2 i8:1 i8:2 i8:1 i8:2 i8:2 i8:2 "
+            "i8:2 i8:2 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
+        Function("told", "i8 i8 i8 i8 i8 i8:2 i8:1 i8:1"),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=tuple(

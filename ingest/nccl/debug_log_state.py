@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from .number_rows import NULL as NULL
 
-DONE, BARRIER, LEARN_CALL, LEARN_CHOICE, ROWS_FULL, SLOW_FULL, TABLES_FULL = range(7)
+(DONE, BARRIER, LEARN_CALL, LEARN_CHOICE, ROWS_FULL, SLOW_FULL, TABLES_FULL, LEARN_WRITER,
+ LEARN_POINTER, LEARN_ROUTE) = range(10)  # fmt: skip
 """Why `scan` stopped: at the limit; at a line that must be read before the next (`BARRIER`); at a
-call or choice not known yet; or because rows, lines given back or texts have no more room."""
+call, a choice, or of a link the writer, the pointer or the way not known yet; or because rows,
+lines given back or texts have no more room."""
 
 (N, LIMIT, BASE, WHOLE, MOST, POS, ROWS, SLOW, END, CODE, SAID_NAME_END, SAID_COUNT, SAID_TYPE,
- SAID_ROOT, SAID_COMM, SAID_RANKS, STATE_SIZE) = range(17)  # fmt: skip
+ SAID_ROOT, SAID_COMM, SAID_RANKS, EDGES, MOVED, MOST_EDGES, SEED, N_SEEN, SEEN_ELSEWHERE, CLEARED,
+ TOLD_UNKNOWN, TOLD_CUT, TOLD_ALONE, N_UNKNOWN, N_CUT, N_ALONE, L_CHANNEL, L_ME, L_PEER, L_RECEIVED,
+ L_VIA, L_VIA_END, L_POINTER, L_N, STATE_SIZE) = range(38)  # fmt: skip
 """Places in the state. In: bytes of the block, where to stop, its offset, whether its lines have
 ends, the longest line. In and out: next line, rows and lines given back so far. Out: where the next
-line ends, and the code to learn. The rest is what the last call said."""
+line ends, and the code to learn. What begins with SAID is what the last call said, with L_ the last
+link, ring or trees.
+
+Of these there are rows of `topology` (EDGES) and `transfers` (MOVED) so far, MOST_EDGES before they
+are taken; what was told is counted here and by the caller (SEEN_ELSEWHERE), and how often it was
+forgotten (CLEARED); and of links of unknown
+communicators, rings that are cut and those of one rank, whether that was told (TOLD_) and how many
+more there were (N_)."""
 
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root",
                "peer", "event_id")  # fmt: skip
@@ -31,3 +42,34 @@ UNKNOWN, ROW, COUNTED, BY_HAND = range(4)
 
 IS_NOTHING, IS_ROOT, IS_PEER = range(3)
 """ROOT_IS: what the number behind `root` becomes."""
+
+EDGE_COLUMNS = ("host", "device", "kind", "peer", "rank", "peer_rank", "comm", "channel", "via")
+MOVED_COLUMNS = ("rank", "host", "nic", "channel", "peer_rank", "direction", "via")
+"""Columns of rows of `topology` and of `transfers`; behind both `member`, which is none."""
+(E_HOST, E_DEVICE, E_KIND, E_PEER, E_RANK, E_PEER_RANK, E_COMM, E_CHANNEL, E_VIA,
+ E_MEMBER) = range(10)  # fmt: skip
+V_RANK, V_HOST, V_NIC, V_CHANNEL, V_PEER, V_DIRECTION, V_VIA, V_MEMBER = range(8)
+
+EDGE_TEXTS = ("link", "ring", "tree", "send", "recv", "transfer", "nic")
+K_LINK, K_RING, K_TREE, K_SEND, K_RECV, K_TRANSFER, K_NIC = range(len(EDGE_TEXTS))
+"""Codes of these texts."""
+
+IS_NEITHER, IS_LINK, IS_RING, IS_TREES = range(4)
+
+(W_HOW, W_THREAD, W_THREAD_END, W_PROCESS, W_PROCESS_END, W_RANK, W_HOST, W_OWNER, W_THREAD_ID,
+ W_NAMES, WRITER_COLUMNS) = range(11)  # fmt: skip
+"""Of a writer: how its lines are read; where the communicators of its thread and of its process
+begin and end in the list of them; rank, host, process and thread; and how often the names of its
+host's NICs have changed."""
+
+(C_BEGUN, C_MADE, C_UNMADE, C_ENDED, C_PLACE, C_SIZE, C_NAME, C_CODE, C_RANK,
+ COMM_COLUMNS) = range(10)  # fmt: skip
+"""Of a process's place in a communicator: as in `debug_log_survey.Comm`, `C_MADE` being its first
+line where it was not (`C_UNMADE`); number and code of its name, and the process's rank."""
+
+M_START, M_END, M_WORLD, M_SIZE, NAME_COLUMNS = range(5)
+"""Of a name: where its members (place, rank) begin and end, and whether ranks are places."""
+
+P_HOW, P_START, P_END, POINTER_COLUMNS = range(4)
+R_HOW, R_VIA, R_NIC, ROUTE_COLUMNS = range(4)
+"""Of a pointer: its communicators in the list; of a way: transport and NIC."""

@@ -18,6 +18,46 @@ NULL = -(1 << 63)
 _I32_MAX = (1 << 31) - 1
 _PLACE_BITS = 34
 _ROOM = 1 << 12
+MOST_WORDS = 1 << 18
+"""Rows with a text beyond so many are kept as they are given."""
+
+
+class Words:
+    """Texts by code, in the order of their first use."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []
+        self._codes: dict[str, int] = {}
+        self.place = np.full(64, -1, np.int64)
+        self.used = np.zeros(64, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __contains__(self, text: object) -> bool:
+        return text in self._codes
+
+    def code(self, text: str | None) -> int:
+        """The code of a text; NULL for none."""
+        if text is None:
+            return NULL
+        code = self._codes.get(text)
+        if code is None:
+            code = self._codes[text] = len(self._words)
+            self._words.append(text)
+            if code == len(self.place):
+                self.place = np.full(2 * code, -1, np.int64)
+                self.used = np.zeros(2 * code, np.int64)
+        return code
+
+    def text(self, code: int) -> str:
+        """The text of a code."""
+        return self._words[code]
+
+    def recoded(self, column: np.ndarray, recode: Callable[..., int]) -> list[str]:
+        """The texts that a column uses; its codes are their places then, -1 for none."""
+        used = recode(column, self.place, self.used)
+        return [self._words[code] for code in self.used[:used].tolist()]
 
 
 class NumberRows:
@@ -26,7 +66,7 @@ class NumberRows:
     The matrix has these `columns` and a last one, `member`: where that is not -1, what stands in
     the columns `places` is a place of that communicator (below 2**34), which `rank_at(member,
     place)` tells the global rank of (None: unknown). `constants` are texts and booleans that all
-    rows have. `recode` is `tables_at.recode`, compiled.
+    rows have. `recode` is `tables_at.recode`, compiled; `words` may be those of another table.
     """
 
     def __init__(
@@ -38,6 +78,7 @@ class NumberRows:
         constants: Mapping[str, str | bool],
         recode: Callable[..., int],
         rank_at: Callable[[int, int], int | None],
+        words: Words | None = None,
     ):
         self._collector, self._table = collector, TABLES[table]
         self._columns, self._places, self._constants = columns, places, constants
@@ -45,30 +86,18 @@ class NumberRows:
         kinds = {c.name: c.type for c in self._table.columns}
         self._texts = {name for name in columns if kinds[name] == TEXT}
         self._most = {n: _I32_MAX if kinds[n] == pa.int32() else -NULL - 1 for n in columns}
-        self._words: list[str] = []
-        self._codes: dict[str, int] = {}
-        self._place = np.full(64, -1, np.int64)
-        self._used = np.zeros(64, np.int64)
+        self.words = Words() if words is None else words
         self._unfit: dict[int, dict[str, Any]] = {}
         self.matrix = np.zeros((collect.BATCH_ROWS + _ROOM, len(columns) + 1), np.int64)
         self.n = 0
 
     def code(self, text: str | None) -> int:
         """The code of a text; NULL for none."""
-        if text is None:
-            return NULL
-        code = self._codes.get(text)
-        if code is None:
-            code = self._codes[text] = len(self._words)
-            self._words.append(text)
-            if code == len(self._place):
-                self._place = np.full(2 * code, -1, np.int64)
-                self._used = np.zeros(2 * code, np.int64)
-        return code
+        return self.words.code(text)
 
     def text(self, code: int) -> str:
         """The text of a code."""
-        return self._words[code]
+        return self.words.text(code)
 
     def add(self, **values: Any) -> None:
         """A row by the values of its columns, which may be too large for them."""
@@ -79,7 +108,10 @@ class NumberRows:
         for i, name in enumerate(self._columns):
             value = values.get(name)
             if name in self._texts:
-                row[i] = self.code(value)
+                if value in self.words or len(self.words) < MOST_WORDS:
+                    row[i] = self.code(value)
+                elif value is not None:
+                    self._unfit[self.n] = values
             elif value is not None and abs(value) <= self._most[name]:
                 row[i] = value
             elif value is not None:
@@ -129,7 +161,7 @@ class NumberRows:
             value = int(columns[name][row])
             found[name] = None if value == NULL else value
             if name in self._texts and value != NULL:
-                found[name] = self._words[value]
+                found[name] = self.words.text(value)
         return found
 
     def _batch(self, columns: dict[str, np.ndarray], n: int) -> pa.RecordBatch:
@@ -139,8 +171,7 @@ class NumberRows:
                 arrays.append(_constant(self._constants[c.name], n))
             elif c.name in self._texts:
                 column = columns[c.name]
-                used = self._recode(column, self._place, self._used)
-                words = [self._words[code] for code in self._used[:used].tolist()]
+                words = self.words.recoded(column, self._recode)
                 arrays.append(_texts(column, words))
             elif c.name in columns:
                 column = columns[c.name]

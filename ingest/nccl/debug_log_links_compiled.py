@@ -1,0 +1,231 @@
+"""What the compiled pass over an NCCL debug log knows of links: writers, ways, what was told."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import collect
+from . import debug_log_links as links
+from . import debug_log_state as of
+from . import debug_log_text as say
+from .debug_log_known import Known
+from .debug_log_places import RECENT
+from .number_rows import MOST_WORDS, NULL, NumberRows, Words
+from .tables_of_texts import Triples
+
+if TYPE_CHECKING:
+    from ..collect import Collector
+    from .debug_log_lines import Message, Writer
+    from .debug_log_places import Places
+
+_MOST_WRITERS = 1 << 17
+_MOST_CODES = 1 << 17
+_MOST_OWNERS = 1 << 18
+_MOST_SAID = 2048
+_SOURCE = "nccl-log"
+
+
+class CompiledLinks(links.Links):
+    """`Links` whose rows, and what was told, are where compiled code has them too.
+
+    `state` is the scan's; `arrays` and `tables` are what it is called with.
+    """
+
+    def __init__(
+        self,
+        c: Collector,
+        places: Places,
+        passed_over: Counter[str],
+        functions: dict[str, Callable[..., Any]],
+        state: np.ndarray,
+    ):
+        words = self._words = Words()
+        for text in of.EDGE_TEXTS:
+            words.code(text)
+
+        def rows(table: str, columns: tuple[str, ...], constants: dict[str, Any]) -> NumberRows:
+            return NumberRows(c, table, columns, (), {"source": _SOURCE, **constants},
+                              functions["recode"], lambda *_: None, words)  # fmt: skip
+
+        self.edges = rows("topology", of.EDGE_COLUMNS, {})
+        derived = {"traffic_class": "collective", "measured": False}
+        self.moved = rows("transfers", of.MOVED_COLUMNS, derived)
+        super().__init__(c, places, passed_over, self.edges.add, self.moved.add)
+        self._told, self._state = functions["told"], state
+        state[of.MOST_EDGES] = collect.BATCH_ROWS
+        state[of.SEED] = int.from_bytes(np.random.default_rng().bytes(7), "little")
+        most = links.MOST_SEEN
+        self._told_rows = np.empty((most, 5), np.int64)
+        self._told_slots = np.full(1 << (2 * most - 1).bit_length(), -1, np.int64)
+        self._nics_told: tuple[int, set[tuple[Any, ...]]] = (0, set())
+        self._said = np.zeros(_MOST_SAID, np.int64)
+        self._known: Known | None = None
+        self._owners: dict[tuple[str, int], int] = {}
+        self._threads: dict[tuple[str, int, int], int] = {}
+        self._writers = np.zeros((_MOST_WRITERS, of.WRITER_COLUMNS), np.int64)
+        self._writers_of: defaultdict[str, list[int]] = defaultdict(list)
+        self._names_of: Counter[str] = Counter()
+        self._route_codes, self._pointer_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
+        self._routes = np.zeros((_MOST_CODES, of.ROUTE_COLUMNS), np.int64)
+        self._pointers = np.zeros((_MOST_CODES, of.POINTER_COLUMNS), np.int64)
+
+    @property
+    def known(self) -> Known:
+        """Who is who; made when the first link asks."""
+        if self._known is None:
+            self._known = Known(self.places, self._words)
+        return self._known
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """What `scan` is given of links."""
+        known = _NOBODY if self._known is None else self._known
+        return (self.edges.matrix, self.moved.matrix, self._said, self._writers, known.lists,
+                known.comms, known.name_bounds, known.members, known.hosts, self._routes,
+                self._pointers, self._told_rows, self._told_slots, self._route_codes.table,
+                self._pointer_codes.table)  # fmt: skip
+
+    def clear(self) -> None:
+        """Makes room: what is seen again is learnt again."""
+        for table in (self._route_codes, self._pointer_codes):
+            table.clear()
+        for learnt in (self._writers, self._routes, self._pointers):
+            learnt[:] = 0
+        self._writers_of.clear()
+
+    # --- what is learnt ------------------------------------------------------------------------
+
+    def learn_writer(self, code: int, writer: Writer) -> None:
+        """Whose the lines of a writer are."""
+        host, pid, tid, device = writer
+        row = self._writers[code]
+        row[of.W_HOW] = of.BY_HAND
+        try:
+            owner, at = _numbered(self._owners, (host, pid)), _numbered(self._threads, writer[:3])
+            row[of.W_HOST] = self._code(host)
+        except _TooMany:
+            return
+        known, process = self.known, self.places.process(writer)
+        thread = self.places.found.by_thread.get((host, pid, tid), ())
+        recent = () if process is None else process.comms[-RECENT:]
+        row[of.W_THREAD], row[of.W_THREAD_END] = known.listed((host, pid, tid, None), thread)
+        row[of.W_PROCESS], row[of.W_PROCESS_END] = known.listed((host, pid, device), recent)
+        rank = None if process is None else process.rank
+        row[of.W_RANK] = NULL if rank is None else rank
+        row[of.W_OWNER], row[of.W_THREAD_ID] = owner, at
+        row[of.W_NAMES] = self._names_of[host]
+        row[of.W_HOW] = of.ROW
+        self._writers_of[host].append(code)
+
+    def learn_pointer(self, code: int, writer: Writer) -> None:
+        """Which communicators a pointer means in the writer's process, one after another."""
+        value = self._pointer_codes.numbers(code)[1] & ((1 << 64) - 1)
+        key = writer.host, writer.pid, b"0x%x" % value
+        comms = self.places.found.by_pointer.get(key, ())
+        self._pointers[code] = of.ROW, *self.known.listed((*key, None), comms)
+
+    def learn_route(self, code: int, message: Message, writer: Writer) -> None:
+        """The transport and the NIC of a way that links of the writer's process go."""
+        link = say.link(message.text)
+        self._routes[code] = of.BY_HAND, 0, 0
+        if link is None or len(self._words) >= MOST_WORDS:
+            return
+        nic = None if link.net is None else self.nic(writer, link.net, link.index)
+        self._routes[code] = of.ROW, self._words.code(link.via), self._words.code(nic)
+
+    def name_nic(self, key: tuple[str, int, str, int], name: str) -> None:
+        host, _, kind, index = key
+        if (self._nic_names.get(key), self._nic_of_host.get((host, kind, index))) != (name, name):
+            self._names_of[host] += 1
+            for code in self._writers_of[host]:
+                self._writers[code, of.W_NAMES] = self._names_of[host]
+        super().name_nic(key, name)
+
+    # --- what was told -------------------------------------------------------------------------
+
+    def is_new(self, key: tuple[Any, ...]) -> bool:
+        state = self._state
+        if not state[of.SEEN_ELSEWHERE]:
+            self._seen.clear()
+        if self._nics_told[0] != state[of.CLEARED]:
+            self._nics_told = int(state[of.CLEARED]), set()
+        if key in self._nics_told[1]:
+            return False
+        if key[0] == "nic":  # each process tells them again
+            self._nics_told[1].add(key)
+        numbers = self._numbers(key)
+        if numbers is not None:
+            found = bool(self._told(*numbers, self._told_rows, self._told_slots, state))
+            if not state[of.SEEN_ELSEWHERE]:
+                self._seen.clear()
+            return found
+        if key in self._seen:
+            return False
+        if state[of.N_SEEN] + len(self._seen) >= links.MOST_SEEN:
+            self._seen.clear()
+            self._told_slots[:] = -1
+            state[of.N_SEEN] = 0
+            state[of.CLEARED] += 1
+        self._seen.add(key)
+        state[of.SEEN_ELSEWHERE] = len(self._seen)
+        return True
+
+    def _numbers(self, key: tuple[Any, ...]) -> tuple[int, ...] | None:
+        """What stands for `key` in compiled code; None where nothing does."""
+        try:
+            return self._five(*key)
+        except _TooMany:
+            return None
+
+    def _five(self, kind: str, *said: Any) -> tuple[int, ...]:
+        code = self._code
+        if kind == "link":
+            host, pid, name, channel, me, peer, via, nic = said
+            owner, nic = _numbered(self._owners, (host, pid)), -1 if nic is None else code(nic)
+            name, both = self._name(name), (code(via) << 32) ^ nic
+            return of.K_LINK | (owner << 8), name, channel, (me << 32) | peer, both
+        if kind == "transfer":
+            rank, nic, channel, peer, direction, via = said
+            way = of.K_SEND if direction == "send" else of.K_RECV
+            peer = NULL if peer is None else peer
+            return of.K_TRANSFER | (way << 8) | (rank << 16), code(nic), channel, peer, code(via)
+        if kind == "nic":
+            return of.K_NIC, *map(code, said), 0
+        whose, channel, low, high = said
+        named = isinstance(whose, str)
+        thread = -1 if named else _numbered(self._threads, whose)
+        name = self._name(whose if named else None)
+        edge = of.K_RING if kind == "ring" else of.K_TREE
+        return edge, name, thread, channel, (low << 32) ^ high
+
+    def _code(self, text: str) -> int:
+        if text not in self._words and len(self._words) >= MOST_WORDS:
+            raise _TooMany
+        return self._words.code(text)
+
+    def _name(self, name: str | None) -> int:
+        return -1 if name is None else self.known.names[name]
+
+
+class _TooMany(Exception):
+    """More texts or writers than there are numbers for."""
+
+
+def _numbered(known: dict[Any, int], key: Any) -> int:
+    """The number of a key, a new one if need be. Raises _TooMany."""
+    if key not in known and len(known) >= _MOST_OWNERS:
+        raise _TooMany
+    return known.setdefault(key, len(known))
+
+
+class _Nobody:
+    lists = np.zeros(1, np.int64)
+    comms = np.zeros((1, of.COMM_COLUMNS), np.int64)
+    name_bounds = np.zeros((1, of.NAME_COLUMNS), np.int64)
+    members = hosts = np.zeros((1, 2), np.int64)
+
+
+_NOBODY = _Nobody()
