@@ -774,6 +774,27 @@ MADE_RAIL_LEFT_OUT = Table(
     made=True,
 )
 
+MADE_SM_PARTS = Table(
+    "_made_sm_parts",
+    "a rank's communication kernels of one name, or its compute beside them: view `sm_budget`",
+    (
+        RANK,
+        Column("beside", BOOL, "", "compute beside the communication kernel; else that itself"),
+        Column("name", TEXT, "", "name of the communication kernel"),
+        Column("comm", TEXT, "", "its communicator"),
+        Column("blocks", I64, "blocks", "thread blocks"),
+        Column("by_channels", BOOL, "", "they are the collective's channels"),
+        Column("kernels", I64, "kernels", "how many"),
+        Column("ns", I64, "ns", "durations added up"),
+        Column("overlapped_ns", I64, "ns", "part of it with compute"),
+        Column("median_ns", F64, "ns", "median duration of compute of one name and shape"),
+        Column("alone_kernels", I64, "kernels", "the same without communication: how many"),
+        Column("alone_median_ns", F64, "ns", "the same without communication: median duration"),
+    ),
+    derived=True,
+    made=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
@@ -781,6 +802,7 @@ TABLES: dict[str, Table] = {
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
         CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
         MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
+        MADE_SM_PARTS,
     )
 }  # fmt: skip
 

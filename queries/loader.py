@@ -96,6 +96,7 @@ STORED = {
     "composition": "_made_composition",
     "kernels": "_made_kernels",
     "rail_load": "_made_rail_load",
+    "sm_parts": "_made_sm_parts",
 }
 """Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
 need not be computed (`_computed_<name>`)."""
@@ -105,8 +106,10 @@ SPARED = {"spent": "_made_covered", "covered": "_made_covered", "rail_left_out":
 `_stored_covered` says what all the work came to; and what no rail has, of which there may be
 nothing, where what rails have is stored."""
 
-_OF_EVENTS = frozenset(v for v, table in (STORED | SPARED).items() if table in OF_EVENTS)
-"""Those of them that follow from the categories of kernels, as the sources have them."""
+_OF_ACCOUNTS = frozenset(
+    v for v, table in (STORED | SPARED).items() if table in OF_EVENTS and v != "sm_parts"
+)
+"""Those of them that follow from accounts of events."""
 
 
 def _reading_stored(view: str, stored: Sequence[str], others: Sequence[str]) -> str:
@@ -260,7 +263,7 @@ def _costly(con: duckdb.DuckDBPyConnection) -> list[str]:
     computed = {v for v in STORED for name, sql in definitions
                 if name == f"_{v}" and f"_computed_{v}" in sql}  # fmt: skip
     found = ["waits"] if "participations" in computed else []
-    return [*found, "_activity", "_accounts"] if computed & _OF_EVENTS else found
+    return [*found, "_activity", "_accounts"] if computed & _OF_ACCOUNTS else found
 
 
 def _keep_categories(con: duckdb.DuckDBPyConnection, said: Mapping[str, Mapping[str, str]]) -> None:

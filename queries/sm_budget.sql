@@ -62,6 +62,84 @@ ASOF LEFT JOIN latest b
     ON b.job = k.job AND b.rank = k.rank AND b.device IS NOT DISTINCT FROM k.device
     AND b.start_ns < k.end_ns;
 
+-- What `sm_budget` adds up over ranks. Of a communication kernel (`beside` false): kernels of one name,
+-- communicator and number of blocks on a rank, their time, and part of it beside compute. Of compute
+-- kernels of one name and shape on a device, beside one communication kernel: those that were under
+-- communication for at least half of their time (`kernels` of them, `ns`, their median), and how
+-- many ran without any, with their median.
+CREATE VIEW _computed_sm_parts AS
+WITH computes AS MATERIALIZED (
+    FROM _beside_comm
+), beside AS (
+    FROM computes WHERE overlap_ns > 0
+), groups AS (
+    SELECT
+        job, rank, device, name, grid_blocks, block_threads, comm_name, comm,
+        median(end_ns - start_ns) FILTER (2 * overlap_ns >= end_ns - start_ns) AS median_ns,
+        count(*) FILTER (2 * overlap_ns >= end_ns - start_ns) AS n,
+        sum(end_ns - start_ns) FILTER (2 * overlap_ns >= end_ns - start_ns) AS ns
+    FROM beside
+    GROUP BY ALL
+), alone AS (
+    SELECT
+        job, rank, device, name, grid_blocks, block_threads,
+        median(end_ns - start_ns) AS median_ns, count(*) AS n
+    FROM computes
+    WHERE overlap_ns = 0
+    GROUP BY ALL
+), computing AS (
+    -- Compute of a device as disjoint stretches, with the sum of those before.
+    SELECT
+        job, rank, device, start_ns,
+        max(end_ns) OVER w AS until_ns,
+        lead(start_ns) OVER w AS next_ns
+    FROM (SELECT job, rank, device, start_ns, max(end_ns) AS end_ns FROM beside GROUP BY ALL)
+    WINDOW w AS (PARTITION BY job, rank, device ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
+), summed AS (
+    SELECT
+        job, rank, device, start_ns, until_ns,
+        coalesce(sum(least(coalesce(next_ns, until_ns), until_ns) - start_ns) OVER (
+            PARTITION BY job, rank, device ORDER BY start_ns
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0) AS before_ns
+    FROM computing
+), covered AS (
+    SELECT
+        c.job, c.rank, c.name, c.comm, c.blocks, c.by_channels, c.end_ns - c.start_ns AS dur_ns,
+        coalesce(b.before_ns + greatest(0, least(c.end_ns, b.until_ns) - b.start_ns), 0)
+            - coalesce(a.before_ns + greatest(0, least(c.start_ns, a.until_ns) - a.start_ns), 0)
+            AS overlap_ns
+    FROM _comm_kernels c
+    ASOF LEFT JOIN summed a
+        ON a.job = c.job AND a.rank = c.rank AND a.device IS NOT DISTINCT FROM c.device
+        AND a.start_ns <= c.start_ns
+    ASOF LEFT JOIN summed b
+        ON b.job = c.job AND b.rank = c.rank AND b.device IS NOT DISTINCT FROM c.device
+        AND b.start_ns <= c.end_ns
+)
+SELECT
+    job, rank, false AS beside, name, comm, blocks, by_channels, count(*) AS kernels,
+    sum(dur_ns)::BIGINT AS ns, sum(overlap_ns)::BIGINT AS overlapped_ns,
+    NULL::DOUBLE AS median_ns, NULL::BIGINT AS alone_kernels, NULL::DOUBLE AS alone_median_ns
+FROM covered
+GROUP BY ALL
+UNION ALL
+SELECT
+    g.job, g.rank, true, g.comm_name, g.comm, NULL, NULL, g.n, g.ns::BIGINT, NULL, g.median_ns,
+    a.n, a.median_ns
+FROM groups g
+LEFT JOIN alone a
+    ON a.job = g.job AND a.rank = g.rank AND a.device IS NOT DISTINCT FROM g.device
+    AND a.name = g.name AND a.grid_blocks IS NOT DISTINCT FROM g.grid_blocks
+    AND a.block_threads IS NOT DISTINCT FROM g.block_threads
+WHERE g.n > 0;
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_sm_parts AS FROM _made_sm_parts;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _sm_parts AS FROM _computed_sm_parts;
+
 -- A communication kernel by name and communicator: the thread blocks it runs with, and what goes on
 -- beside it. NCCL's kernels keep their blocks for as long as they run, one on an SM, so blocks are
 -- SMs that compute cannot have, up to all that the device has. The slowdown compares kernels of one
@@ -98,87 +176,51 @@ CREATE VIEW sm_budget (
     -- [kernels] compute kernels beside this kernel that the slowdown rests on
     compared
 ) AS
-WITH computes AS MATERIALIZED (
-    FROM _beside_comm
-), beside AS (
-    FROM computes WHERE overlap_ns > 0
-), groups AS (
-    SELECT
-        job, rank, device, name, grid_blocks, block_threads, comm_name, comm,
-        median(end_ns - start_ns) FILTER (2 * overlap_ns >= end_ns - start_ns) AS median_ns,
-        count(*) FILTER (2 * overlap_ns >= end_ns - start_ns) AS n,
-        sum(end_ns - start_ns) FILTER (2 * overlap_ns >= end_ns - start_ns) AS ns
-    FROM beside
-    GROUP BY ALL
-), alone AS (
-    SELECT
-        job, rank, device, name, grid_blocks, block_threads,
-        median(end_ns - start_ns) AS median_ns, count(*) AS n
-    FROM computes
-    WHERE overlap_ns = 0
-    GROUP BY ALL
+WITH parts AS MATERIALIZED (
+    FROM _sm_parts
 ), slower AS (
     SELECT
-        g.job, g.comm_name, g.comm,
-        sum(g.ns) AS compute_ns,
-        sum(g.ns * g.median_ns / a.median_ns) FILTER (g.n >= 3 AND a.n >= 3)
-            / nullif(sum(g.ns) FILTER (g.n >= 3 AND a.n >= 3), 0) AS compute_slowdown,
-        sum(g.n) FILTER (g.n >= 3 AND a.n >= 3) AS compared
-    FROM groups g
-    LEFT JOIN alone a
-        ON a.job = g.job AND a.rank = g.rank AND a.device IS NOT DISTINCT FROM g.device
-        AND a.name = g.name AND a.grid_blocks IS NOT DISTINCT FROM g.grid_blocks
-        AND a.block_threads IS NOT DISTINCT FROM g.block_threads
-    GROUP BY g.job, g.comm_name, g.comm
-), computing AS (
-    -- Compute of a device as disjoint stretches, with the sum of those before.
-    SELECT
-        job, rank, device, start_ns,
-        max(end_ns) OVER w AS until_ns,
-        lead(start_ns) OVER w AS next_ns
-    FROM (SELECT job, rank, device, start_ns, max(end_ns) AS end_ns FROM beside GROUP BY ALL)
-    WINDOW w AS (PARTITION BY job, rank, device ORDER BY start_ns ROWS UNBOUNDED PRECEDING)
-), summed AS (
-    SELECT
-        job, rank, device, start_ns, until_ns,
-        coalesce(sum(least(coalesce(next_ns, until_ns), until_ns) - start_ns) OVER (
-            PARTITION BY job, rank, device ORDER BY start_ns
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), 0) AS before_ns
-    FROM computing
-), covered AS (
-    SELECT
-        c.job, c.rank, c.name, c.comm, c.blocks, c.by_channels, c.end_ns - c.start_ns AS dur_ns,
-        coalesce(b.before_ns + greatest(0, least(c.end_ns, b.until_ns) - b.start_ns), 0)
-            - coalesce(a.before_ns + greatest(0, least(c.start_ns, a.until_ns) - a.start_ns), 0)
-            AS overlap_ns
-    FROM _comm_kernels c
-    ASOF LEFT JOIN summed a
-        ON a.job = c.job AND a.rank = c.rank AND a.device IS NOT DISTINCT FROM c.device
-        AND a.start_ns <= c.start_ns
-    ASOF LEFT JOIN summed b
-        ON b.job = c.job AND b.rank = c.rank AND b.device IS NOT DISTINCT FROM c.device
-        AND b.start_ns <= c.end_ns
+        job, name, comm, sum(ns) AS compute_ns,
+        sum(ns * median_ns / alone_median_ns) FILTER (kernels >= 3 AND alone_kernels >= 3)
+            / nullif(sum(ns) FILTER (kernels >= 3 AND alone_kernels >= 3), 0) AS compute_slowdown,
+        sum(kernels) FILTER (kernels >= 3 AND alone_kernels >= 3) AS compared
+    FROM parts
+    WHERE beside
+    GROUP BY job, name, comm
 ), devices AS (
     SELECT job, rank, max(n_sms) AS n_sms FROM ranks GROUP BY job, rank
+), alike AS (
+    -- Ranks are alike: few rows, each of many kernels.
+    SELECT p.job, p.name, p.comm, p.blocks, d.n_sms, sum(p.kernels)::BIGINT AS kernels
+    FROM parts p LEFT JOIN devices d ON d.job = p.job AND d.rank = p.rank
+    WHERE NOT p.beside
+    GROUP BY ALL
+), middle AS (
+    SELECT
+        job, name, comm,
+        median(blocks) AS blocks,
+        median(least(blocks, coalesce(n_sms, blocks))) AS active_sms,
+        median(least(blocks, n_sms) / nullif(n_sms, 0)) AS sm_share
+    FROM (SELECT *, unnest(range(kernels)) FROM alike)
+    GROUP BY job, name, comm
 ), held AS (
     SELECT
-        c.job, c.name, c.comm,
-        count(*) AS kernels,
-        median(c.blocks) AS blocks,
-        median(least(c.blocks, coalesce(d.n_sms, c.blocks))) AS active_sms,
-        median(least(c.blocks, d.n_sms) / nullif(d.n_sms, 0)) AS sm_share,
-        CASE WHEN count(c.blocks) = 0 THEN NULL WHEN bool_or(c.by_channels) THEN 'channels'
+        job, name, comm,
+        sum(kernels)::BIGINT AS kernels,
+        CASE WHEN count(blocks) = 0 THEN NULL WHEN bool_or(by_channels) THEN 'channels'
              ELSE 'grid' END AS blocks_source,
-        sum(c.dur_ns)::BIGINT AS total_ns,
-        sum(c.overlap_ns)::BIGINT AS overlapped_ns
-    FROM covered c LEFT JOIN devices d ON d.job = c.job AND d.rank = c.rank
-    GROUP BY c.job, c.name, c.comm
+        sum(ns)::BIGINT AS total_ns,
+        sum(overlapped_ns)::BIGINT AS overlapped_ns
+    FROM parts
+    WHERE NOT beside
+    GROUP BY job, name, comm
 )
 SELECT
-    h.job, h.name, h.comm, h.kernels, h.blocks, h.active_sms, h.sm_share, h.blocks_source,
+    h.job, h.name, h.comm, h.kernels, m.blocks, m.active_sms, m.sm_share, h.blocks_source,
     h.total_ns, h.overlapped_ns, coalesce(s.compute_ns, 0)::BIGINT AS compute_ns,
     s.compute_slowdown, coalesce(s.compared, 0)::BIGINT AS compared
 FROM held h
+JOIN middle m
+    ON m.job = h.job AND m.name IS NOT DISTINCT FROM h.name AND m.comm IS NOT DISTINCT FROM h.comm
 LEFT JOIN slower s
-    ON s.job = h.job AND s.comm_name = h.name AND s.comm IS NOT DISTINCT FROM h.comm;
+    ON s.job = h.job AND s.name = h.name AND s.comm IS NOT DISTINCT FROM h.comm;

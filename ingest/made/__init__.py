@@ -12,7 +12,8 @@ SQL = Path(__file__).parent
 """Where the modules of the SQL library are by which some of these rows are made (`rails.py`)."""
 
 OF_EVENTS = frozenset(
-    {"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels", "_made_covered"}
-)
+    {"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels", "_made_covered",
+     "_made_sm_parts"}
+)  # fmt: skip
 """Tables that follow from `events`: they hold no longer where rows of that were pruned, or where
 kernels are said to be of other categories."""

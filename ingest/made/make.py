@@ -15,7 +15,7 @@ from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
-from . import aligned, causes, events, kernels, lateness, participations, rails, ranks, walk
+from . import aligned, beside, causes, events, kernels, lateness, participations, rails, ranks, walk
 from . import composition as composed
 from .participations import Participations
 from .segmented import LEAST, runs
@@ -97,7 +97,12 @@ def _fill(
             if not todo:
                 writer.finish(table)  # while the next is made
     # What such a rank computes is set against its marks, one interval after another.
-    return {"_made_covered"} if on_host else set()
+    left_out = {"_made_covered"} if on_host else set()
+    try:
+        beside.write(writer, opened, manifests, tables)
+    except aligned.Odd:
+        left_out.add(beside.TABLE)
+    return left_out
 
 
 def _with_rest(found: Iterator[events.Events], left: set[int]) -> Iterator[events.Events]:
