@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import __version__
-from . import counting, locks, rooms, settings, staging, store
+from . import counting, locks, memory, rooms, settings, staging, store
 from .errors import WarehouseError
 from .keeping import slices, summary
 from .manifest import (
@@ -67,6 +67,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     from .matching.communicators import world_size
     from .matching.resolution import resolve
 
+    memory.give_back()  # what sources took that were read by this process
     job = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
     views = {

@@ -94,13 +94,14 @@ def _by_first_use(codes: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
 def nullable(values: np.ndarray, valid: np.ndarray | None = None) -> pa.Array:
     """An Arrow array of integers without a copy; null where `valid` is False (or value is NULL)."""
     valid = np.not_equal(values, NULL) if valid is None else valid
-    n = len(values)
+    n, n_valid = len(values), int(np.count_nonzero(valid))
+    kind = pa.from_numpy_dtype(values.dtype)
+    if n and not n_valid:
+        return absent(n, kind)
     values = np.ascontiguousarray(values)
     buffers: list[pa.Buffer | None] = [None, pa.py_buffer(values)]
-    n_valid = int(np.count_nonzero(valid))
     if n_valid != n:
         buffers[0] = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    kind = pa.from_numpy_dtype(values.dtype)
     return pa.Array.from_buffers(kind, n, buffers, null_count=n - n_valid)
 
 
@@ -284,6 +285,53 @@ class DeviceRows(NamedTuple):
     bytes: np.ndarray
     wait_stream: np.ndarray
     wait_correlation: np.ndarray
+
+
+class Held:
+    """Device rows that wait: columns that are filled, given out and filled again.
+
+    A column that had nothing but NULL yet takes no memory.
+    """
+
+    def __init__(self, rows: int):
+        self._capacity = rows
+        self._columns: list[np.ndarray | None] = [None] * len(DeviceRows._fields)
+        self.n = 0
+
+    def __len__(self) -> int:
+        return self.n
+
+    def add(self, rows: DeviceRows) -> None:
+        """Appends rows; they are copied."""
+        a, b = self.n, self.n + len(rows.start_ns)
+        if b > self._capacity:
+            self._grow(b)
+        for i, values in enumerate(rows):
+            column = self._columns[i]
+            if column is None:
+                if values.dtype == np.int64 and not np.any(values != NULL):
+                    continue
+                column = self._columns[i] = np.empty(self._capacity, values.dtype)
+                column[:a] = NULL if values.dtype == np.int64 else 0
+            column[a:b] = values
+        self.n = b
+
+    def _grow(self, rows: int) -> None:
+        self._capacity = max(rows, 2 * self._capacity)
+        for i, old in enumerate(self._columns):
+            if old is not None:
+                new = self._columns[i] = np.empty(self._capacity, old.dtype)
+                new[: self.n] = old[: self.n]
+
+    def emptied(self) -> Held:
+        """The same memory without rows: what is added overwrites those that were there."""
+        self.n = 0
+        return self
+
+    def rows(self) -> DeviceRows:
+        """The rows, without a copy."""
+        nulls = np.broadcast_to(np.int64(NULL), self.n)
+        return DeviceRows(*(nulls if c is None else c[: self.n] for c in self._columns))
 
 
 NO_STREAM = 2**32 - 1

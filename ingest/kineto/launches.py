@@ -8,29 +8,46 @@ import numpy as np
 
 from .rawbatch import NULL
 
+FIRST_ROWS = 1024
+
 
 class Columns:
     """Columns that grow batch by batch; a few numbers an event, kept until the file ends."""
 
     def __init__(self, *names: str):
         self._names = names
-        self._parts: list[tuple[np.ndarray, ...]] = []
+        self._columns: list[np.ndarray] = []
+        self._n = 0
 
     def add(self, *arrays: np.ndarray) -> None:
         """Appends one array a column, all of one length; they are copied."""
-        if len(arrays[0]):
-            self._parts.append(tuple(np.array(a) for a in arrays))
+        a, b = self._n, self._n + len(arrays[0])
+        if a == b:
+            return
+        if not self._columns:
+            self._columns = [np.empty(max(b, FIRST_ROWS), c.dtype) for c in arrays]
+        if b > len(self._columns[0]):
+            for i in range(len(arrays)):  # room that is not used costs nothing
+                old, self._columns[i] = self._columns[i], np.empty(2 * b, self._columns[i].dtype)
+                self._columns[i][:a] = old[:a]
+        for column, values in zip(self._columns, arrays, strict=True):
+            column[a:b] = values
+        self._n = b
 
     def __len__(self) -> int:
-        return sum(len(p[0]) for p in self._parts)
+        return self._n
+
+    def put_in(self, order: np.ndarray) -> None:
+        """Only the rows of `order`, in that order."""
+        for column in self._columns:
+            column[: len(order)] = column[order]
+        self._n = len(order)
 
     def whole(self) -> dict[str, np.ndarray]:
-        """Every column as one array; int64 and empty where nothing was added."""
-        if not self._parts:
+        """Every column as one array, not a copy; int64 and empty where nothing was added."""
+        if not self._columns:
             return {n: np.empty(0, np.int64) for n in self._names}
-        if len(self._parts) > 1:
-            self._parts = [tuple(np.concatenate(c) for c in zip(*self._parts, strict=True))]
-        return dict(zip(self._names, self._parts[0], strict=True))
+        return {n: c[: self._n] for n, c in zip(self._names, self._columns, strict=True)}
 
 
 class Launches(NamedTuple):
@@ -43,12 +60,32 @@ class Launches(NamedTuple):
 
 def launches(correlation: np.ndarray, start_ns: np.ndarray, thread: np.ndarray) -> Launches:
     """Calls in the order of their correlation; of two with one correlation the earlier one."""
+    order = _order(correlation, start_ns)
+    if order is None:
+        return Launches(correlation, start_ns, thread)
+    return Launches(correlation[order], start_ns[order], thread[order])
+
+
+def launches_of(calls: Columns) -> Launches:
+    """As `launches`, of columns of correlation, start and thread, which are not copied.
+
+    They are put in that order themselves: the next time there is little to sort.
+    """
+    correlation, start_ns, _ = calls.whole().values()
+    order = _order(correlation, start_ns)
+    if order is not None:
+        calls.put_in(order)
+    return Launches(*calls.whole().values())
+
+
+def _order(correlation: np.ndarray, start_ns: np.ndarray) -> np.ndarray | None:
+    """Rows by correlation, the earliest of each alone; None where they are so already."""
+    if np.all(correlation[1:] > correlation[:-1]):
+        return None
     order = np.lexsort((start_ns, correlation))
     sorted_ids = correlation[order]
-    first = np.ones(len(order), bool)
-    first[1:] = sorted_ids[1:] != sorted_ids[:-1]
-    order = order[first]
-    return Launches(correlation[order], start_ns[order], thread[order])
+    first = np.append(True, sorted_ids[1:] != sorted_ids[:-1])
+    return order if first.all() else order[first]
 
 
 def launch_of(calls: Launches, correlation: np.ndarray) -> np.ndarray:

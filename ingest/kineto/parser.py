@@ -10,11 +10,12 @@ from typing import BinaryIO, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
+from .. import memory
 from ..schema import TABLES, Problem, problem_rows
 from ..sources import Source, stream_defect
 from . import collectives, events, steps
 from .args import FileText, KeepingStream, args_at
-from .blocks import Ahead, prefetch
+from .blocks import BATCH_ROWS, Ahead, prefetch
 from .comms import Comms
 from .envelope import Envelope
 from .events import KIND, DeviceRows, Names, Timed
@@ -29,7 +30,7 @@ from .header import (
     peek_rank,
     read_header,
 )
-from .launches import Columns, launch_times, launches
+from .launches import Columns, launch_times, launches_of
 from .problems import Tally
 from .rawbatch import NULL, RawBatch
 from .readers import prepare, reader
@@ -106,8 +107,10 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
                 trace = _Trace(source, batch, envelope, rank, text)
             yield from trace.take(batch)
             batch.used_up()
+            del batch  # with the last one goes the memory of all
         if trace is None:
             trace = _Trace(source, None, envelope, rank, text)
+        memory.give_back()
         yield from trace.finish(envelope)
         defect = stream_defect(stream)
         if defect is not None:
@@ -179,8 +182,7 @@ class _Trace:
         self.calls = Columns(*collectives.CALL_COLUMNS)
         self.found: list[_Found] = []
         self.args_read = 0
-        self.held: list[DeviceRows] = []
-        self.n_held = 0
+        self.held = events.Held(HELD_ROWS + BATCH_ROWS)
         # Whether calls carry their arguments in declared columns (torch 2.2 and newer), and whether
         # collectives may run on the host, where they never do.
         self.modern = False
@@ -209,7 +211,7 @@ class _Trace:
         self._device(batch, timed, kind)
         if self.modern and not self.on_host and isinstance(self.text, KeepingStream):
             self.text.stop_keeping()
-        if self.n_held >= HELD_ROWS:
+        if len(self.held) >= HELD_ROWS:
             yield from self._give_device(final=False)
 
     def _extent(self, timed: Timed, kind: np.ndarray) -> None:
@@ -300,8 +302,7 @@ class _Trace:
         d, rows = events.device_rows(batch, timed, kind, self.rank, self.names)
         if not len(rows):
             return
-        self.held.append(d)
-        self.n_held += len(rows)
+        self.held.add(d)
         work = d.kind < events.N_WORK_KINDS
         end = d.start_ns + d.dur_ns
         self.work.add(d.correlation[work], d.start_ns[work], end[work])
@@ -395,9 +396,9 @@ class _Trace:
 
     def _give_device(self, final: bool) -> Iterator[Out]:
         """The device rows held back, in order of start, with the step that launched each."""
-        if not self.held:
+        if not len(self.held):
             return
-        held = self._let_go()
+        held = self.held.rows()
         dur = held.dur_ns
         if final:
             dur = self._believable(held)
@@ -406,7 +407,7 @@ class _Trace:
         if real.any():
             self.last_ns = max(self.last_ns, int(end[real].max()))
         held = held._replace(dur_ns=dur)
-        calls = launches(**self.launched.whole())
+        calls = launches_of(self.launched)
         host = self._host_steps()
         time_ns = launch_times(calls, held.correlation)
         step = steps.numbers_of(host, steps.step_index_at(host, time_ns))
@@ -418,15 +419,7 @@ class _Trace:
             part = order[a : a + GIVEN_ROWS]
             rows = DeviceRows(*(c[part] for c in held))
             yield "events", events.device_batch(rows, step[part], self.rank, self.names)
-
-    def _let_go(self) -> DeviceRows:
-        """The rows held back as one; column by column, so that they stand in memory once."""
-        columns = [list(c) for c in zip(*self.held, strict=True)]
-        self.held, self.n_held = [], 0
-        whole = []
-        while columns:
-            whole.append(np.concatenate(columns.pop(0)))
-        return DeviceRows(*whole)
+        self.held = events.Held(0) if final else self.held.emptied()
 
     def _believable(self, held: DeviceRows) -> np.ndarray:
         """Durations of device rows, those far over the whole trace's span set to 0."""
@@ -454,7 +447,7 @@ class _Trace:
         yield from self._give_device(final=True)
         host = self._host_steps()
         self.tally.add("step_twice", count=self.n_step_twice)
-        calls = launches(**self.launched.whole())
+        calls = launches_of(self.launched)
         if self.symbols is not None:
             yield from self._steps(host, calls)
             yield from self._collectives(host, calls, meta)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from .. import memory
 from ..ahead import cores, prefetch
 from ..keeping import slices
 from ..manifest import Manifest, Part
@@ -29,6 +30,9 @@ ranks have unequal shares, of which no manifest tells, up to twice as many."""
 
 AHEAD_ROWS = 100_000
 """From so many on they are read by a thread, a row group ahead of what picks among them."""
+
+GIVE_BACK_ROWS = 1_000_000
+"""From so many on the memory that reading them took is given back."""
 
 
 class Texts:
@@ -127,25 +131,23 @@ def _read(
     opened: slices.Open, parts: list[Part], ranks: list[int], turn: np.ndarray, words: Words
 ) -> Iterator[Events]:
     devices = _with_kernels(opened, parts)
-    columns: list[list[np.ndarray]] = [[] for _ in COLUMNS]
-    held = 0
+    # What a manifest says of rows may not be so; room that is not used costs nothing.
+    room = _Room(min(sum(p.rows for p in parts), MOST_ROWS))
     # A pack numbers texts otherwise, and rows here are in the order of these numbers.
     pieces: Iterator[pa.Table] = map(slices.renumbered, _pieces(opened, parts, COLUMNS))
     if sum(p.rows for p in parts) >= AHEAD_ROWS and cores() > 1:
         pieces = prefetch(pieces)
     for piece in pieces:
-        needed = _needed(piece, ranks, turn, devices, words)
-        for column, values in zip(columns, needed, strict=True):
-            column.append(values)
-        held += len(needed[0])
-        if held > 2 * MOST_ROWS:
+        room.add(_needed(piece, ranks, turn, devices, words))
+        if room.n > 2 * MOST_ROWS:
             raise Odd
         del piece
-    if not columns[0]:
+    if not room.n:
         return
-    whole: list[np.ndarray] = []
-    while columns:  # one at a time, so that no more than one is there twice
-        whole.append(np.concatenate(columns.pop(0)))
+    whole = room.columns()
+    if room.n >= GIVE_BACK_ROWS:
+        memory.give_back()
+    del room
     rank = whole[0]
     if len(rank) and rank[0] == rank[-1] and np.all(rank == rank[0]):
         one = Events(int(rank[0]), *whole[1:])
@@ -156,6 +158,32 @@ def _read(
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
         if len(rows):
             yield Events(int(rank[rows[0]]), *(c[rows] for c in whole[1:]))
+
+
+class _Room:
+    """Columns that are filled piece by piece, so that they stand in memory once."""
+
+    def __init__(self, rows: int):
+        self._rows = rows
+        self._columns: list[np.ndarray] = []
+        self.n = 0
+
+    def add(self, piece: list[np.ndarray]) -> None:
+        """Appends rows, an array a column; they are copied."""
+        a, b = self.n, self.n + len(piece[0])
+        if not self._columns:
+            self._columns = [np.empty(max(self._rows, b), c.dtype) for c in piece]
+        if b > len(self._columns[0]):
+            for i, old in enumerate(self._columns):
+                self._columns[i] = np.empty(2 * b, old.dtype)
+                self._columns[i][:a] = old[:a]
+        for column, values in zip(self._columns, piece, strict=True):
+            column[a:b] = values
+        self.n = b
+
+    def columns(self) -> list[np.ndarray]:
+        """What was added."""
+        return [c[: self.n] for c in self._columns]
 
 
 def _pieces(opened: slices.Open, parts: list[Part], columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from .. import ahead
+from .. import ahead, memory
 from . import causes, kernels
 from . import events as ev
 from .aligned import UNKNOWN, Clock, Windows
@@ -102,20 +102,21 @@ def of_rank(
     def later(make: Callable[..., T], *of: object) -> Callable[[], T]:
         return partial(make, *of) if pool is None else pool.submit(make, *of).result
 
+    if pool is None:
+        stats = partial(_given, kernels.stats(*_device(events)))
     a = _activity(events, library, parts, ready, clock, words.categories.codes(["comm"])[0])
     s = stretches(windows)
     signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
     composed = later(compose, a, s, windows, signed)
-    stats = later(kernels.stats, *_device(events))
-    if pool is None:
-        counted = stats()
-        stats = partial(_given, counted)
-    else:
+    if pool is not None:
+        stats = pool.submit(kernels.stats, *_device(events)).result
         pool.shutdown(wait=False)
     host = _host(events, words, blocking, clock)
     on_host = bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL)
     rank = events.rank
     events.let_go()
+    if n >= ALONE_EVENTS:
+        memory.give_back()
     edges = [] if windows is None else [windows.start_ns, windows.end_ns]
     moments = np.unique(np.concatenate([moments, parts.start_ns, parts.end_ns, *edges]))
     walked = walk(a, s, windows is not None, moments)
