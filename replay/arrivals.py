@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from . import close, engine, sweep
 from .graph import TaskGraph
+from .sorting import grown
 from .steps import participations
 
 AT_ONCE = 5_000
@@ -112,7 +113,7 @@ class Waits:
         return sum(shed)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _since(order, first, at, since):  # pragma: no cover - compiled
     """Writes when each arrival's forerunner in its group arrived; sorts `order` by time, in place.
 
@@ -132,7 +133,7 @@ def _since(order, first, at, since):  # pragma: no cover - compiled
             since[order[i]] = at[order[i - 1]] if i > a else np.iinfo(np.int64).min
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _shed(
     pred_ptr, pred, rank, own, end, arrive, since, which, is_work, is_delay, dur, gap, usual, most,
     total,
@@ -146,9 +147,7 @@ def _shed(
         n, i, spent = 0, arrive[k], 0
         while i >= 0:
             if n == len(chain):
-                longer = np.empty(2 * n, np.int64)
-                longer[:n] = chain
-                chain = longer
+                chain = grown(chain, 2 * n)
             chain[n] = i
             n += 1
             if is_work[i]:

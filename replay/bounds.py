@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from . import engine
 from .calibration import calibrate, machines
 from .codes import alike
@@ -272,7 +272,7 @@ def seen(
     return 1e9 * np.maximum(rate, loads.mean(2).max(1) / step_ns)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _union(level, rank, at, start, end, busy):  # pragma: no cover - compiled
     last = np.int64(0)
     for i in range(len(level)):

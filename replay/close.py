@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from .graph import TaskGraph
 
 
@@ -35,7 +35,7 @@ def edges(graph: TaskGraph, order: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return pred_ptr, pred, place
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _changes(pred_ptr, pred, rank, changes):  # pragma: no cover - compiled
     for i in range(len(rank)):
         most = 0
@@ -45,7 +45,7 @@ def _changes(pred_ptr, pred, rank, changes):  # pragma: no cover - compiled
         changes[i] = most
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _edges(old_ptr, old, order, place, new_ptr, new):  # pragma: no cover - compiled
     for i in range(len(order)):
         at = new_ptr[i]

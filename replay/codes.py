@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ..ingest.compiled import compiled
+from .sorting import grown
 
 NARROW = 1 << 12
 """Values that span no more than this, or than there are rows, are counted in a table."""
@@ -26,6 +28,9 @@ def distinct(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         low, span = int(values.min()), int(values.max()) - int(values.min()) + 1
         if span <= max(NARROW, len(values)):
             return _by_table(values, low, span)
+    if not values.flags.writeable:
+        # Of another type to the compiler: one more function that it would compile.
+        values = values.copy()
     found, code = _numbered(values)
     order = np.argsort(found)
     place = np.empty(len(found), np.int64)
@@ -64,7 +69,7 @@ def alike(*columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return one, code
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _by_table(values, low, span):  # pragma: no cover - compiled
     """`distinct` of values from `low` to `low + span - 1`."""
     place = np.zeros(span, np.int64)
@@ -87,20 +92,20 @@ def _by_table(values, low, span):  # pragma: no cover - compiled
     return found, code
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _paired(code, many, place, low):  # pragma: no cover - compiled
     """Two codes as one, in place of the first; the second counts from `low`."""
     for i in range(len(code)):
         code[i] = code[i] * many + (place[i] - low)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _first_rows(code, one):  # pragma: no cover - compiled
     for i in range(len(code) - 1, -1, -1):
         one[code[i]] = i
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _numbered(values):  # pragma: no cover - compiled
     """Values in the order in which they first appear, and each row's place among these."""
     size = 64
@@ -124,9 +129,7 @@ def _numbered(values):  # pragma: no cover - compiled
                 # Twice the slots, and everything found so far put into them.
                 size *= 2
                 slots = np.full(size, -1, np.int64)
-                more = np.empty(size, np.int64)
-                more[:n] = found[:n]
-                found = more
+                found = grown(found, size)
                 for k in range(n):
                     at = _slot(found[k], size)
                     while slots[at] >= 0:
@@ -135,17 +138,17 @@ def _numbered(values):  # pragma: no cover - compiled
             code[i] = n - 1
         else:
             code[i] = slots[at]
-    return found[:n].copy(), code
+    return grown(found, n), code
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _placed(place, code):  # pragma: no cover - compiled
     """Codes by their places, in place."""
     for i in range(len(code)):
         code[i] = place[code[i]]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _slot(value, size):  # pragma: no cover - compiled
     """MurmurHash3's 64-bit finaliser (Appleby, public domain), shortened: all bits mix.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from . import edges, lanes
 from . import steps as timing
 from .graph import Kind
@@ -100,7 +100,7 @@ def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> 
     return times * (factor + np.array([[-1], [1]]) * off * abs(factor - 1.0))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _sides(
     kind, transfer, dur, was, gap, was_gap, off, pred_ptr, pred, release, index, n_steps, mark,
     starts, end,

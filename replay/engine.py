@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from .graph import TaskGraph
 
 
@@ -48,7 +48,7 @@ def step_spans(
     return steps, spans if start.ndim == 2 else spans[0]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _spans(index, start, end, out):  # pragma: no cover - compiled
     first = np.full(len(out), np.iinfo(np.int64).max)
     last = np.full(len(out), np.iinfo(np.int64).min)
@@ -61,7 +61,7 @@ def _spans(index, start, end, out):  # pragma: no cover - compiled
         out[s] = last[s] - first[s]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - compiled
     for i in range(len(dur)):
         a, b = pred_ptr[i], pred_ptr[i + 1]
@@ -72,7 +72,7 @@ def _run(gap, dur, pred_ptr, pred, release, start, end):  # pragma: no cover - c
         end[i] = start[i] + dur[i]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _ends(gap, dur, pred_ptr, pred, release, end):  # pragma: no cover - compiled
     for i in range(len(dur)):
         a, b = pred_ptr[i], pred_ptr[i + 1]

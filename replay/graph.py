@@ -7,11 +7,12 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from ..ingest.errors import UnusableInput
 from .codes import distinct
+from .sorting import grown, pop, push, sort
 
 if TYPE_CHECKING:
     import polars as pl
@@ -226,7 +227,7 @@ def topological_order(succ_ptr: np.ndarray, succ: np.ndarray, priority: np.ndarr
     return _kahn(succ_ptr, succ, priority)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def lists(n, of, other):  # pragma: no cover - compiled
     """Edges in CSR form by `of`: where each task's begin (int64 [n + 1]), and their `other` ends,
     sorted, each once (int64)."""
@@ -245,7 +246,7 @@ def lists(n, of, other):  # pragma: no cover - compiled
         a, b = first[t], first[t + 1]
         first[t] = kept
         if b - a > 16:
-            ends[a:b].sort()
+            sort(ends, a, b)
         else:
             for i in range(a + 1, b):
                 value, j = ends[i], i
@@ -258,10 +259,10 @@ def lists(n, of, other):  # pragma: no cover - compiled
                 ends[kept] = ends[i]
                 kept += 1
     first[n] = kept
-    return first, ends[:kept].copy()
+    return first, grown(ends, kept)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _kahn(succ_ptr, succ, priority):  # pragma: no cover - compiled
     n = len(priority)
     waiting = np.zeros(n, np.int64)
@@ -280,34 +281,16 @@ def _kahn(succ_ptr, succ, priority):  # pragma: no cover - compiled
     order = np.empty(n, np.int64)
     placed = 0
     while size > 0:
-        i = task_of[heap[0]]
+        i = task_of[pop(heap, size)]
         size -= 1
-        last = heap[size]
-        at = 0
-        while True:
-            child = 2 * at + 1
-            if child >= size:
-                break
-            if child + 1 < size and heap[child + 1] < heap[child]:
-                child += 1
-            if heap[child] >= last:
-                break
-            heap[at] = heap[child]
-            at = child
-        heap[at] = last
         order[placed] = i
         placed += 1
         for e in range(succ_ptr[i], succ_ptr[i + 1]):
             j = succ[e]
             waiting[j] -= 1
             if waiting[j] == 0:
-                p = priority[j]
-                at = size
+                push(heap, size, priority[j])
                 size += 1
-                while at > 0 and heap[(at - 1) // 2] > p:
-                    heap[at] = heap[(at - 1) // 2]
-                    at = (at - 1) // 2
-                heap[at] = p
     return order[:placed]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import polars as pl
 
+from ..ingest.compiled import compiled
 from ..ingest.matching.clocks import Clocks, align, untied
+from .sorting import first_not_below
 
 
 def on_job_clock(frame: pl.DataFrame, ranks: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -48,7 +49,7 @@ class RankClocks:
         return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _aligned(
     ranks, rows, other, anchor, offset, rate, rank, time, out
 ):  # pragma: no cover - compiled
@@ -56,7 +57,7 @@ def _aligned(
     domain = other
     for i in range(len(rank)):
         if i == 0 or rank[i] != rank[i - 1]:
-            at = np.searchsorted(ranks, rank[i])
+            at = first_not_below(ranks, 0, len(ranks), rank[i])
             domain = rows[at] if at < len(ranks) and ranks[at] == rank[i] else other
         late = rate[domain] * np.float64(time[i] - anchor[domain])
         out[i] = time[i] + offset[domain] + np.int64(np.rint(late))

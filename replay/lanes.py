@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from . import steps, sweep
 from .graph import TaskGraph
 
@@ -108,13 +108,13 @@ def _marked(graph: TaskGraph, ends: np.ndarray, own: np.ndarray, other: np.ndarr
     return steps.step_times(graph, ends - np.where(own == 1, graph.dur_ns, other), ends)[1]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _keep(group, own_group, bit, keeps):  # pragma: no cover - compiled
     for i in range(len(group)):
         keeps[i] |= bit if group[i] == own_group else np.uint8(0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _reach(pred_ptr, pred):  # pragma: no cover - compiled
     most = 0
     for i in range(len(pred_ptr) - 1):
@@ -123,7 +123,7 @@ def _reach(pred_ptr, pred):  # pragma: no cover - compiled
     return most
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _walk(
     gap, own, other, keeps, pred_ptr, pred, release, index, n_steps, end
 ):  # pragma: no cover - compiled
@@ -166,7 +166,7 @@ def _walk(
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _walk_ranks(
     gap, dur, other_gap, other_dur, rank, pred_ptr, pred, release, lane, index, n_steps, mark,
     starts, end,

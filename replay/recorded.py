@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numba
 import numpy as np
 import polars as pl
 
+from ..ingest.compiled import compiled
 from ..ingest.errors import RetimeError
 from ..ingest.store import reading
 from .codes import distinct
@@ -226,7 +226,7 @@ def _rows(
     return compute, part.with_columns(instance=distinct(instance.to_numpy())[1])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _among_like(rank, step, name):  # pragma: no cover - compiled
     """int64 [n]: how many rows of a worker's step before this one have its name. Rows of a worker's
     step stand together; names are codes from 0 on."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from ..ingest.compiled import compiled
 from .codes import distinct
 from .graph import Kind, TaskGraph
+from .sorting import sort_rows
 from .steps import of_steps, participations
 
 
@@ -92,10 +93,11 @@ def _looked(graph: TaskGraph, steps: np.ndarray) -> _Looked:
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _times(first, low_task, low_of, high_task, high_of):  # pragma: no cover - compiled
     """Intervals of tasks rank by rank, by start: where they begin and end."""
     low, high = np.empty(len(low_task), np.int64), np.empty(len(low_task), np.int64)
+    rows = other = low[:0]
     for r in range(len(first) - 1):
         a, b = first[r], first[r + 1]
         sorted_so_far = True
@@ -104,13 +106,22 @@ def _times(first, low_task, low_of, high_task, high_of):  # pragma: no cover - c
             if i > a and low[i] < low[i - 1]:
                 sorted_so_far = False
         if not sorted_so_far:
-            order = np.argsort(low[a:b])
-            low[a:b] = low[a:b][order]
-            high[a:b] = high[a:b][order]
+            if not len(rows):
+                rows, other = np.empty_like(low), np.empty_like(low)
+            for i in range(a, b):
+                rows[i] = i
+            sort_rows(rows, low, a, b)
+            for i in range(a, b):
+                other[i] = low[rows[i]]
+            for i in range(a, b):
+                low[i] = other[i]
+                other[i] = high[rows[i]]
+            for i in range(a, b):
+                high[i] = other[i]
     return low, high
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _uncovered(first_a, low_a, high_a, first_b, low_b, high_b):  # pragma: no cover - compiled
     """Time in the union of a's intervals and in none of b's, summed over ranks."""
     total = 0

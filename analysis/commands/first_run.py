@@ -10,7 +10,12 @@ from typing import Any
 AFTER_S = 1.0
 """Compiling that is over by then is not worth a line."""
 
-TEXT = "first run on this machine: compiling, about half a minute (later runs have it)"
+TEXT = "first run on this machine: compiling, about 20 s (later runs have it)"
+
+NOT_KEPT = (
+    "compiling, about 20 s in every run: no folder can be written to that would keep it; "
+    "set NUMBA_CACHE_DIR to one"
+)
 
 
 class FirstRun:
@@ -51,4 +56,6 @@ class FirstRun:
         self._began = now if self._began is None else self._began
         if not self._said and now - self._began >= AFTER_S:
             self._said = True
-            print(TEXT, file=sys.stderr, flush=True)
+            code = sys.modules.get("retime.ingest.compiled")
+            kept = code is None or code.is_kept()
+            print(TEXT if kept else NOT_KEPT, file=sys.stderr, flush=True)

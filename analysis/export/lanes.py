@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 
 def place(
@@ -47,7 +48,7 @@ def in_time(start_ns: np.ndarray, end_ns: np.ndarray, first: np.ndarray) -> np.n
     return np.concatenate([i, ~i])[np.lexsort((np.concatenate([i, i]), phase, time))]
 
 
-@numba.njit(cache=True)
+@compiled
 def _place(order, group, start, end, nested, lane):  # pragma: no cover - compiled
     n = len(order)
     # A lane's open slices are a chain: the last one, and of each the one that it lies within.
@@ -80,7 +81,7 @@ def _place(order, group, start, end, nested, lane):  # pragma: no cover - compil
         lane[i] = at
 
 
-@numba.njit(cache=True)
+@compiled
 def _marks(order, track, start, end, out):  # pragma: no cover - compiled
     stack = np.empty(len(order), np.int64)
     depth = 0

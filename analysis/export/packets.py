@@ -5,8 +5,9 @@ Numbers of fields are those of `protos/perfetto/trace` (TracePacket, TrackEvent,
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 NULL = np.int64(-(2**63))
 """An argument that a slice does not have."""
@@ -60,7 +61,7 @@ def samples(time_ns: np.ndarray, track: np.ndarray, value: np.ndarray, sequence:
     return out[: _samples(time_ns, track, bits, sequence, out, scratch, scratch.copy())]
 
 
-@numba.njit(cache=True)
+@compiled
 def _varint(out, at, value):  # pragma: no cover - compiled
     v = np.uint64(value)
     while v > np.uint64(0x7F):
@@ -71,7 +72,7 @@ def _varint(out, at, value):  # pragma: no cover - compiled
     return at + 1
 
 
-@numba.njit(cache=True)
+@compiled
 def _fixed64(out, at, value):  # pragma: no cover - compiled
     v = np.uint64(value)
     for _ in range(8):
@@ -81,7 +82,7 @@ def _fixed64(out, at, value):  # pragma: no cover - compiled
     return at
 
 
-@numba.njit(cache=True)
+@compiled
 def _packet(out, at, time, sequence, event, size, head):  # pragma: no cover - compiled
     """Writes a packet (field 1 of Trace) round a track event of `size` bytes."""
     head[0] = 0x40  # timestamp (8)
@@ -100,7 +101,7 @@ def _packet(out, at, time, sequence, event, size, head):  # pragma: no cover - c
     return at + size
 
 
-@numba.njit(cache=True)
+@compiled
 def _argument(out, at, name, kind, value):  # pragma: no cover - compiled
     out[at] = 0x22  # debug_annotations (4), of less than 128 bytes
     length = at + 1
@@ -121,7 +122,7 @@ def _argument(out, at, name, kind, value):  # pragma: no cover - compiled
     return at
 
 
-@numba.njit(cache=True)
+@compiled
 def _slices(
     marks, start, end, track, name, category, args, arg_kind, arg_name, flow_ptr, flow, sequence,
     out, event, head,
@@ -150,7 +151,7 @@ def _slices(
     return at
 
 
-@numba.njit(cache=True)
+@compiled
 def _samples(time, track, bits, sequence, out, event, head):  # pragma: no cover - compiled
     at = 0
     for i in range(len(time)):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 HUBER = 1.345
 """In robust standard deviations: 95 % efficient where errors are normal (Huber 1964)."""
@@ -69,7 +70,7 @@ def _wider(freedom: int) -> float:
     return 1.0 + 2.4 / NORMAL / freedom  # within 0.5 % of the tables
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _huber(terms: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
     """Coefficients and the robust standard deviation of what is left, reweighted until still.
 

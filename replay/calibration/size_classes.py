@@ -7,8 +7,9 @@ wrong at the ends. Two are taken only where they say more of sizes that they hav
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 MOST_GROUPS = 24
 """Sizes are told apart up to so many; more are grouped by quantiles."""
@@ -71,7 +72,7 @@ def own(size: np.ndarray) -> bool:
     return len(np.unique(size)) >= OWN_LINE and bool(size.max() >= SPREAD * size.min())
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _compare(p: float, x: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, int]:
     """How much nearer two lines are than one to each size left out; and the split of them all."""
     n = len(x)
@@ -95,13 +96,13 @@ def _compare(p: float, x: np.ndarray, t: np.ndarray) -> tuple[np.ndarray, int]:
     return gain, at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _off(p: float, x: float, t: float, line: tuple[float, float]) -> float:
     said = p * line[0] + x * line[1]
     return min(abs(np.log(max(said, 1e-3 * t) / t)), 1.0)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _best_split(
     p: float, x: np.ndarray, t: np.ndarray, seen: np.ndarray
 ) -> tuple[int, tuple[float, float], tuple[float, float]]:
@@ -125,7 +126,7 @@ def _best_split(
     return best, kept[0], kept[1]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _own(x: np.ndarray, seen: np.ndarray, first: int, last: int) -> bool:
     low = np.inf
     high = 0.0
@@ -138,7 +139,7 @@ def _own(x: np.ndarray, seen: np.ndarray, first: int, last: int) -> bool:
     return count >= OWN_LINE and high >= SPREAD * low
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _two(
     p: float, x: np.ndarray, t: np.ndarray, seen: np.ndarray, at: int
 ) -> tuple[bool, tuple[float, float], tuple[float, float]]:
@@ -158,7 +159,7 @@ def _two(
     return fine, left, right
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _one(
     p: float, x: np.ndarray, t: np.ndarray, seen: np.ndarray, first: int, last: int,
     given: float, slope_given: bool,
@@ -173,7 +174,7 @@ def _one(
     return np.median(found[:k]) if k else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _line(
     p: float, x: np.ndarray, t: np.ndarray, seen: np.ndarray, first: int, last: int
 ) -> tuple[float, float]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import polars as pl
 
+from ...ingest.compiled import compiled
 from ..graph import Kind, TaskGraph
+from ..sorting import first_above, sort_rows
 from ..steps import participations
 
 ASSUMED = 1.19
@@ -154,10 +155,11 @@ def _by_rank(rank: np.ndarray, of: np.ndarray, n_ranks: int) -> tuple[np.ndarray
     return of[order], np.searchsorted(rank[of][order], np.arange(n_ranks + 1))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _busy(begin, until):  # pragma: no cover - compiled
     """The union of intervals as disjoint ones in order: how many, begins, ends, sums before."""
-    order = np.argsort(begin)
+    order = np.arange(len(begin))
+    sort_rows(order, begin, 0, len(order))
     low, high = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     n = 0
     for i in order:
@@ -171,21 +173,21 @@ def _busy(begin, until):  # pragma: no cover - compiled
     return low[:n], high[:n]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _overlap(first, start, part_first, begin, until, end, out):  # pragma: no cover - compiled
     for r in range(len(first) - 1):
         a, b = part_first[r], part_first[r + 1]
         low, high = _busy(begin[a:b], until[a:b])
         for i in range(first[r], first[r + 1]):
             total = 0
-            k = np.searchsorted(high, start[i], side="right")
+            k = first_above(high, 0, len(high), start[i])
             while k < len(low) and low[k] < end[i]:
                 total += min(high[k], end[i]) - max(low[k], start[i])
                 k += 1
             out[i] = total
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _take(first, start, part_first, begin, until, work, slowdown, out):  # pragma: no cover
     """How long work takes that goes on at 1 / slowdown while communication is under way."""
     for r in range(len(first) - 1):
@@ -194,7 +196,7 @@ def _take(first, start, part_first, begin, until, work, slowdown, out):  # pragm
         for i in range(first[r], first[r + 1]):
             left, spent = work[i], 0.0
             at = start[i]
-            k = np.searchsorted(high, at, side="right")
+            k = first_above(high, 0, len(high), at)
             while left > 0:
                 if k >= len(low):
                     spent += left

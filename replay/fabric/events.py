@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from .fill import NO_ROWS, enter, leave, rows, shares
 
 DONE, STARVED = 0, 1
@@ -52,7 +52,7 @@ class Ports(NamedTuple):
     slot_link: np.ndarray
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _up(heap, pos, when, at):
     f = heap[at]
     while at > 0:
@@ -66,7 +66,7 @@ def _up(heap, pos, when, at):
     pos[f] = at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _down(heap, pos, when, at, size):
     f = heap[at]
     while True:
@@ -84,7 +84,7 @@ def _down(heap, pos, when, at, size):
     pos[f] = at
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _settle(flows, now, rate, remaining, since):
     """What flows still have to move, now that their rates change."""
     for f in flows:
@@ -92,7 +92,7 @@ def _settle(flows, now, rate, remaining, since):
         since[f] = now
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _ends(f, now, rate, remaining):
     """When a flow ends at its new rate."""
     if rate[f] == np.inf:
@@ -102,7 +102,7 @@ def _ends(f, now, rate, remaining):
     return np.inf if remaining[f] > 0 else now
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def run(net, room, cap, work, ports, merge_ns, start_ns, end_ns, busy_ns):
     """Writes start, end [F] and busy time of links [L]; returns (status, a flow, solves).
 

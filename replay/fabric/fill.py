@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 RISING, HELD, FROZEN = 0, 1, 2
 _SLACK = 1e-12
@@ -82,7 +83,7 @@ NO_ROWS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 """Where the links' lists are to be walked."""
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def enter(net, f):
     """Puts a flow on the lists of its links."""
     first = net.path_ptr[net.path[f]]
@@ -95,7 +96,7 @@ def enter(net, f):
         net.head[li] = e
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def leave(net, f):
     """Takes a flow off the lists of its links."""
     first = net.path_ptr[net.path[f]]
@@ -109,7 +110,7 @@ def leave(net, f):
             net.prv[after] = before
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def rows(flows, net, ptr, of):
     """The lists of all links as rows: link li's flows are `of[ptr[li]:ptr[li + 1]]`, in order.
 
@@ -129,7 +130,7 @@ def rows(flows, net, ptr, of):
             at[li] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def push(key, item, size, k, i):
     """Adds (k, i) to the binary heap of `size` that fills the front of `key`, `item`."""
     at = size
@@ -142,7 +143,7 @@ def push(key, item, size, k, i):
     key[at], item[at] = k, i
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def pop(key, item, size):
     """The least (k, i) of a binary heap of `size`; the heap is one shorter afterwards."""
     k, i = key[0], item[0]
@@ -163,7 +164,7 @@ def pop(key, item, size):
     return k, i
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def fill(flows, links, cap, net, room, rate, ptr, of):
     """Writes `rate` of `flows` (ids), which use no links but `links` (ids) of capacity `cap` [L].
 
@@ -256,7 +257,7 @@ def fill(flows, links, cap, net, room, rate, ptr, of):
                 e = net.nxt[e]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _freeze(f, got, net, room, rate):
     for j in range(net.path_ptr[net.path[f]], net.path_ptr[net.path[f] + 1]):
         li, c = net.path_link[j], net.path_coef[j]
@@ -271,7 +272,7 @@ def _freeze(f, got, net, room, rate):
     rate[f] = got
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def shares(flows, links, cap, net, room, rate, ptr, of):
     """`fill` with traffic classes: what its class's guaranteed shares alone give a flow is its
     floor, and what is left goes to those that have least, of whatever class."""

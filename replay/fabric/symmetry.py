@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from .fill import plain
 from .flows import Links, Paths, crossings
 from .simulate import MERGE_NS, Ended, Flows, busiest, crossed_bytes, senders, simulate
@@ -36,7 +36,7 @@ class Quotient(NamedTuple):
     """int64 [L]; -1 for links that nothing crosses."""
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _mix(x):
     """SplitMix64's finaliser (Steele et al. 2014)."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
@@ -45,7 +45,7 @@ def _mix(x):
     return x ^ (x >> np.uint64(31))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _order(pred_ptr, pred):
     """Flows so that each comes after those that it waits for; shorter where there is a circle."""
     n = len(pred_ptr) - 1
@@ -94,7 +94,7 @@ class _Joined(NamedTuple):
     slot_link: np.ndarray
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _refine(order, flow, link, joined):
     """One pass over colours (uint64), in place: flows by what they wait for and cross, then links
     by the flows (and senders of flows) on them."""
@@ -132,9 +132,12 @@ def _bits(columns: list[np.ndarray]) -> np.ndarray:
     return out
 
 
-@numba.vectorize(["uint64(uint64)"], cache=True)
-def _hashed(x):
-    return _mix(x)
+@compiled
+def _hashed(values):  # pragma: no cover - compiled
+    out = np.empty(len(values), np.uint64)
+    for i in range(len(values)):
+        out[i] = _mix(values[i])
+    return out
 
 
 def quotient(links: Links, paths: Paths, moved: Flows) -> Quotient | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import pyarrow as pa
 
+from ...ingest.compiled import compiled
 from ...ingest.schema import CRITICAL_PATH
 from ..graph import NULL, Kind, TaskGraph
 from ..traced.host import GAP
@@ -144,7 +144,7 @@ def _windows(
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
     if since >= until:
         return n
@@ -156,7 +156,7 @@ def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
     return n + 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma: no cover
     """Pieces, last to first, as rows (task, class, start, end) of `out`; how many there are.
 

@@ -6,11 +6,12 @@ transfers. Launch delays, which the study leaves out, go to their median here.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from ..codes import distinct
 from ..graph import Kind, TaskGraph
+from ..sorting import select
 
 WORK = (Kind.COMPUTE, Kind.COPY, Kind.HOST)
 
@@ -66,7 +67,7 @@ def median_of_like(
     return _medians(code, values, counts, int(code.max()) + 1)[code]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _medians(code, values, counts, groups):  # pragma: no cover - compiled
     """int64 [groups]: the median of the rows that count, 0 where none does."""
     first = np.zeros(groups + 1, np.int64)
@@ -84,7 +85,13 @@ def _medians(code, values, counts, groups):  # pragma: no cover - compiled
     for g in range(groups):
         n = first[g + 1] - first[g]
         if n:
-            part = np.partition(grouped[first[g] : first[g + 1]], n // 2)
-            high = part[n // 2]
-            out[g] = high if n % 2 else (part[: n // 2].max() + high) // 2
+            middle = first[g] + n // 2
+            high = select(grouped, first[g], first[g + 1], middle)
+            if n % 2:
+                out[g] = high
+                continue
+            low = grouped[first[g]]
+            for i in range(first[g] + 1, middle):
+                low = max(low, grouped[i])
+            out[g] = (low + high) // 2
     return out

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...ingest.compiled import compiled
 from ...ingest.schema import SLACK
 from ..graph import NULL, Kind, TaskGraph
 
@@ -49,7 +49,7 @@ def _ends(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return latest
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _backward(gap, dur, pred_ptr, pred, unbounded, latest):  # pragma: no cover - compiled
     for i in range(len(dur) - 1, -1, -1):
         if latest[i] == unbounded:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 
 def decompose(matrix: np.ndarray) -> list[tuple[float, np.ndarray]]:
@@ -53,7 +54,7 @@ def carried(matchings: list[tuple[float, np.ndarray]], matrix: np.ndarray) -> np
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _match(left, to, tiny):  # pragma: no cover - compiled
     """Completes `to` to a perfect matching on entries > tiny, by augmenting paths (Kuhn 1955)."""
     n = len(to)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 PATHS = ("direct", "two-hop", "pxn")
 """direct: to the destination's own NIC. two-hop: to the NIC of the sender's index at the
@@ -130,7 +131,7 @@ def carried(matrix: np.ndarray, where: Layout, granularity_bytes: float = 0.0) -
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _balance(
     pair, granularity, send, recv, before_out, before_in, after_out, after_in
 ):  # pragma: no cover - compiled
@@ -171,7 +172,7 @@ def spread(had: np.ndarray, granularity_bytes: float, carried: np.ndarray) -> np
     return _spread(had, float(granularity_bytes), carried)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _spread(had, granularity, carried):  # pragma: no cover - compiled
     n = len(had)
     if granularity <= 0:
@@ -196,7 +197,7 @@ def lpt(pieces: np.ndarray, bins: int) -> np.ndarray:
     return _deal(np.asarray(pieces, np.float64), np.zeros(bins), np.zeros(bins))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _deal(pieces, start, carried):  # pragma: no cover - compiled
     now = start.copy()
     for piece in np.sort(pieces)[::-1]:
@@ -264,7 +265,7 @@ def _local(matrix: np.ndarray, where: Layout, out: Loads) -> np.ndarray:
     return pair
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _add(matrix, host, rail, pair, local_out, local_in):  # pragma: no cover - compiled
     n = len(host)
     for s in range(n):

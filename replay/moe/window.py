@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 MAX_MEMBERS = 32
 """A simulation of more takes too long for what it adds: n^2 ends, each with a new sharing."""
@@ -25,7 +26,7 @@ def simulated_ns(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _simulate(matrix, order, width, gamma, free):  # pragma: no cover - compiled
     n = matrix.shape[0]
     rounds = order.shape[0]
@@ -62,7 +63,7 @@ def _simulate(matrix, order, width, gamma, free):  # pragma: no cover - compiled
         active = kept
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _share(src, dst, rate, active, n, gamma, free):  # pragma: no cover - compiled
     """Max-min rates of the active messages; a port carries 1 unit a time but for incast."""
     cap, flows = np.ones(2 * n), np.zeros(2 * n, np.int64)

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 FORWARD, BACKWARD, WEIGHT = 0, 1, 2
 SIMULATED = ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2")
@@ -162,7 +163,7 @@ def _interleaved(p: int, m: int, v: int) -> Order:
     return kind, micro, virtual
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _in_order(kind, micro, virtual, f, d, w, send):  # pragma: no cover - compiled
     """First start and last end of each stage; every operation as soon as it can, in order."""
     n_virtual = len(f)

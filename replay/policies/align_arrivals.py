@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from .. import engine
 from ..arrivals import Waits, Work
 from ..codes import distinct
@@ -128,7 +128,7 @@ def _scaled(own: np.ndarray, best: np.ndarray, factor: float) -> np.ndarray:
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _left(own, best, factor, out):  # pragma: no cover - compiled
     for i in range(len(own)):
         out[i] = max(best[i] + np.int64(np.rint((own[i] - best[i]) * factor)), 0)

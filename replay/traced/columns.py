@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-import numba
 import numpy as np
 import pyarrow as pa
+
+from ...ingest.compiled import compiled
 
 _NO_BITS = np.empty(0, np.uint8)
 _NO_BITS.flags.writeable = False
@@ -82,7 +83,7 @@ def _parts(chunk: pa.Array) -> tuple[np.ndarray, np.ndarray, int]:
     return values, bits, chunk.offset
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _numbers(values, bits, offset, since, rows, k, null, out):  # pragma: no cover - compiled
     stop = since + len(values)
     if len(bits) == 0:
@@ -98,7 +99,7 @@ def _numbers(values, bits, offset, since, rows, k, null, out):  # pragma: no cov
     return k
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _coded(places, bits, offset, since, rows, k, table, out):  # pragma: no cover - compiled
     stop = since + len(places)
     last = len(table) - 1

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from ..graph import GraphCycle, TaskGraph, label
 from ..sweep import beside
 from . import likeness
@@ -172,7 +172,7 @@ def _links(
     return Links(ptr, np.concatenate([*sources, by]))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _by_end(n, src, dst):  # pragma: no cover - compiled
     """How many edges lead to each of n tasks (int32), and where they come from, by task (int32)."""
     count = np.zeros(n, np.int32)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from ..codes import distinct
 from ..graph import Kind
 from . import host_collectives, threads
@@ -245,7 +245,7 @@ def _asked(piece: Piece, asked: host_collectives.Asked, part: Participations, cu
     piece.edge(cuts.task[last[known]], arrive + rows[known])
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _put_calls(
     thread, start, end, launches, syncs, steps, out_thread, time, order, call, step
 ):  # pragma: no cover - compiled

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from ..graph import NULL
 from .rows import slot
 
@@ -29,7 +29,7 @@ def rows(
     return _rows(*arrays, ranks, int(NULL))
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _rows(
     kind, core, device, place, event, asked_place, asked_event, ranks, null
 ):  # pragma: no cover - compiled

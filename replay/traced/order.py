@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from ..graph import a_cycle, lists
+from ..sorting import grown, pop, push, sort
 
 BITS = 11
 """Of a key that one pass of the sort looks at: its counters stay in the cache."""
@@ -53,7 +54,7 @@ def in_order(order: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> tuple[np.nd
 
 def runs(task_of: np.ndarray, chosen: np.ndarray, key: np.ndarray) -> np.ndarray:
     """int64 [r, 2]: where runs of tasks of `task_of` lie that are chosen and of one key."""
-    return _runs(task_of, chosen, key)
+    return _runs(task_of, chosen, key).reshape(-1, 2)
 
 
 def settle(task_of: np.ndarray, runs: np.ndarray, then: np.ndarray, last: np.ndarray) -> None:
@@ -74,7 +75,7 @@ def cycle(n: int, src: np.ndarray, dst: np.ndarray, placed: np.ndarray) -> list[
     return a_cycle(n, np.repeat(np.arange(n), np.diff(ptr)), succ, placed)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _radix(tasks, key, low, passes):  # pragma: no cover - compiled
     n = len(tasks)
     keys, other_keys = np.empty(n, np.uint64), np.empty(n, np.uint64)
@@ -100,13 +101,13 @@ def _radix(tasks, key, low, passes):  # pragma: no cover - compiled
     return tasks
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _inverse(order, place):  # pragma: no cover - compiled
     for i in range(len(order)):
         place[order[i]] = i
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
     n = len(task_of)
     placed = np.zeros(n, np.bool_)
@@ -146,37 +147,18 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
                     waiting[src[e]] = u
                 else:
                     if size == len(heap):
-                        larger = np.empty(2 * size, np.int32)
-                        larger[:size] = heap
-                        heap = larger
-                    at = size
+                        heap = grown(heap, 2 * size)
+                    push(heap, size, rank[u])
                     size += 1
-                    while at > 0 and heap[(at - 1) // 2] > rank[u]:
-                        heap[at] = heap[(at - 1) // 2]
-                        at = (at - 1) // 2
-                    heap[at] = rank[u]
                 u = following
             if size == 0:
                 break
-            t = task_of[heap[0]]
+            t = task_of[pop(heap, size)]
             size -= 1
-            last = heap[size]
-            at = 0
-            while True:
-                child = 2 * at + 1
-                if child >= size:
-                    break
-                if child + 1 < size and heap[child + 1] < heap[child]:
-                    child += 1
-                if heap[child] >= last:
-                    break
-                heap[at] = heap[child]
-                at = child
-            heap[at] = last
     return k
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _in_order(order, place, ptr, src, pred_ptr, pred):  # pragma: no cover - compiled
     kept = 0
     for i in range(len(order)):
@@ -186,7 +168,7 @@ def _in_order(order, place, ptr, src, pred_ptr, pred):  # pragma: no cover - com
             many = np.empty(ptr[t + 1] - ptr[t], np.int64)
             for e in range(ptr[t], ptr[t + 1]):
                 many[e - ptr[t]] = place[src[e]]
-            many.sort()
+            sort(many, 0, len(many))
             for value in many:
                 if kept == since or pred[kept - 1] != value:
                     pred[kept] = value
@@ -208,11 +190,11 @@ def _in_order(order, place, ptr, src, pred_ptr, pred):  # pragma: no cover - com
     return kept
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _runs(task_of, chosen, key):  # pragma: no cover - compiled
-    """Where runs of two or more tasks that are chosen and of one key lie, int64 [r, 2]."""
+    """Where runs of two or more tasks that are chosen and of one key lie, int64 [2 r]."""
     n = len(task_of)
-    out = np.empty((64, 2), np.int64)
+    out = np.empty(128, np.int64)
     r = 0
     i = 0
     while i < n:
@@ -221,18 +203,16 @@ def _runs(task_of, chosen, key):  # pragma: no cover - compiled
             while j < n and chosen[task_of[j]] and key[task_of[j]] == key[task_of[i]]:
                 j += 1
             if j - i > 1:
-                if r == len(out):
-                    larger = np.empty((2 * r, 2), np.int64)
-                    larger[:r] = out
-                    out = larger
-                out[r, 0] = i
-                out[r, 1] = j
+                if 2 * r == len(out):
+                    out = grown(out, 2 * len(out))
+                out[2 * r] = i
+                out[2 * r + 1] = j
                 r += 1
         i = j
-    return out[:r]
+    return grown(out, 2 * r)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _settle(task_of, runs, then, last):  # pragma: no cover - compiled
     """Settles the short runs; gives the others, int64 [r, 2]."""
     left = np.empty_like(runs)
@@ -257,7 +237,7 @@ def _settle(task_of, runs, then, last):  # pragma: no cover - compiled
     return left[:n]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _first_seen(codes, n):  # pragma: no cover - compiled
     seen = np.zeros(n, np.bool_)
     out = np.empty(n, np.int64)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from ...ingest.compiled import compiled
 from ..graph import NULL, TaskGraph
 
 PIN_START, PIN_END = 0, 1
@@ -38,7 +38,7 @@ def fill(graph: TaskGraph, pin: np.ndarray) -> tuple[TaskGraph, np.ndarray]:
     return graph.with_(gap_ns=gap, dur_ns=dur), late
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _fill(pin, start, end, pred_ptr, pred, release, gap, dur, late, null):  # pragma: no cover
     n = len(dur)
     ends = np.empty(n, np.int64)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 MOVES_A_ROW = 8
 """Rows are nearly in order: insertion sorts them in fewer moves than this, or a whole sort does."""
@@ -59,7 +60,7 @@ def by_time(first: np.ndarray, time: np.ndarray) -> np.ndarray:
     return order
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _inserted(a, b, c, d, order, most):  # pragma: no cover - compiled
     """Sorts rows in place; False, and no order at all, where it takes too many moves."""
     moves = 0
@@ -87,7 +88,7 @@ def _inserted(a, b, c, d, order, most):  # pragma: no cover - compiled
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _grouped(group, first, order):  # pragma: no cover - compiled
     for g in group:
         first[g + 1] += 1
@@ -99,7 +100,7 @@ def _grouped(group, first, order):  # pragma: no cover - compiled
         at[group[i]] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def slot(group, value, size):  # pragma: no cover - compiled
     """MurmurHash3's 64-bit finaliser (Appleby, public domain), of both."""
     mixed = np.uint64(value) ^ (np.uint64(group) * np.uint64(0x9E3779B97F4A7C15))
@@ -108,7 +109,7 @@ def slot(group, value, size):  # pragma: no cover - compiled
     return np.int64(mixed >> np.uint64(32)) & (size - 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - compiled
     size = 64
     while size < 2 * len(group):
@@ -136,7 +137,7 @@ def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - c
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _last_at(first, order, time, group, until):  # pragma: no cover - compiled
     out = np.full(len(group), -1, np.int64)
     for k in range(len(group)):

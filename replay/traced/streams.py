@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
 
 NONE = -1
 
@@ -32,7 +33,7 @@ def stream_order(
     return before, over
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _stream_order(lane, start, end, lanes, before, over):  # pragma: no cover - compiled
     room = 64
     running = np.full((lanes, room), -1, np.int64)
@@ -94,7 +95,7 @@ def inferred_waits(
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _inferred_waits(
     rank, lane, start, end, launch, before, by_end, far, near, window, out
 ):  # pragma: no cover - compiled
@@ -135,7 +136,7 @@ def recorded_then_waited(
     return src[:k], dst[:k]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _recorded_then_waited(thread, what, activity, lane, src, dst):  # pragma: no cover - compiled
     k = 0
     last = recorded = pending = -1

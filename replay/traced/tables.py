@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import polars as pl
 
+from ...ingest.compiled import compiled
 from ..job_clock import on_job_clock
 from ..keys import Timeline, paired
+from ..sorting import sort_rows
 from .rows import grouped
 
 DEVICE = ("kernel", "memcpy", "memset")
@@ -68,7 +69,7 @@ def nth(group: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _nth(order, first, time, out):  # pragma: no cover - compiled
     for g in range(len(first) - 1):
         a, b = first[g], first[g + 1]
@@ -82,8 +83,7 @@ def _nth(order, first, time, out):  # pragma: no cover - compiled
             order[j] = i
             moves += k - j
             if moves > 64 * (b - a):
-                rows = np.sort(order[a:b])
-                order[a:b] = rows[np.argsort(time[rows], kind="mergesort")]
+                sort_rows(order, time, a, b)
                 break
         for k in range(a, b):
             out[order[k]] = k - a

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from ...ingest.compiled import compiled
+from ..sorting import first_above
 
 NONE = -1
 
@@ -25,7 +27,7 @@ def innermost(thread: np.ndarray, event: np.ndarray, begins: np.ndarray) -> np.n
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _innermost(thread, event, begins, is_open, out):  # pragma: no cover - compiled
     stack = np.empty(len(thread) + 1, np.int64)
     depth = 0
@@ -64,7 +66,7 @@ def hand_overs(
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _hand_overs(rank, thread, time, first, order, silence, out):  # pragma: no cover - compiled
     newest = other = -1  # last cut of all, and last cut of a thread other than that one's
     for i in order:
@@ -100,11 +102,11 @@ def working(
     return out
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _working(start, end, low, high, c_start, c_end, tolerance, out):  # pragma: no cover
     for c in range(len(low)):
         a, b = low[c], high[c]
-        i = a + np.searchsorted(start[a:b], c_start[c], side="right")
+        i = first_above(start, a, b, c_start[c])
         while i < b and start[i] < c_end[c]:
             if end[i] > c_end[c] + tolerance:
                 out[c] = True
