@@ -14,28 +14,26 @@ T = TypeVar("T")
 def prefetch(items: Iterator[T], depth: int = 1) -> Generator[T]:
     """The same items, made by a thread that runs up to `depth` items ahead of the caller.
 
-    An exception of the maker comes out at its place. Closing this iterator stops the thread.
+    No more than that are there at a time beside the one that the caller has: the next is only
+    begun when there is room for it. An exception of the maker comes out at its place. Closing this
+    iterator stops the thread.
     """
-    ready: queue.Queue = queue.Queue(depth)
+    ready: queue.Queue = queue.Queue()
+    room = threading.Semaphore(depth)
     stop = threading.Event()
 
-    def put(entry: tuple[str, object]) -> bool:
-        while not stop.is_set():
-            try:
-                ready.put(entry, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
     def work() -> None:
+        made = iter(items)
         try:
-            for item in items:
-                if not put(("item", item)):
+            while True:
+                room.acquire()
+                if stop.is_set():
                     return
-            put(("end", None))
+                ready.put(("item", next(made)))
+        except StopIteration:
+            ready.put(("end", None))
         except BaseException as e:
-            put(("error", e))
+            ready.put(("error", e))
         finally:
             close = getattr(items, "close", None)
             if close is not None:
@@ -50,9 +48,11 @@ def prefetch(items: Iterator[T], depth: int = 1) -> Generator[T]:
                 return
             if what == "error":
                 raise item  # type: ignore[misc]
+            room.release()
             yield item  # type: ignore[misc]
     finally:
         stop.set()
+        room.release()
         thread.join()
 
 

@@ -18,7 +18,7 @@ from .schema import TABLES, TEXT
 
 ROW_GROUP_ROWS = 131_072
 FILE_ROWS = 64_000_000
-QUEUED_BATCHES = 2
+QUEUED_BATCHES = 1
 """Batches that wait for the writer at most: this, not the input, bounds the memory."""
 
 SPARSE_DICTIONARY = 4096

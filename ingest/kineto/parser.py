@@ -212,6 +212,7 @@ class _Trace:
         if self.modern and not self.on_host and isinstance(self.text, KeepingStream):
             self.text.stop_keeping()
         if len(self.held) >= HELD_ROWS:
+            memory.give_back()
             yield from self._give_device(final=False)
 
     def _extent(self, timed: Timed, kind: np.ndarray) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
@@ -91,13 +92,16 @@ def _fill(
         )  # fmt: skip
         on_host |= made.on_host
         todo.discard(rank)
-        for table, batch in _of_rank(made, traits, its.signatures):
+        rows = _of_rank(made, traits, its.signatures)
+        del made  # of a large rank what is written makes room for the rest
+        for table, batch in rows:
             writer.write(table, batch)
             del batch
             if not todo:
                 writer.finish(table)  # while the next is made
     # What such a rank computes is set against its marks, one interval after another.
     left_out = {"_made_covered"} if on_host else set()
+    memory.give_back()
     try:
         beside.write(writer, opened, manifests, tables)
     except aligned.Odd:
@@ -268,11 +272,13 @@ def _of_rank(
     made: ranks.OfRank, traits: _Traits, signatures: list[str]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Table and rows, one after another; those that take longest to be ready come last."""
+    rank, stats, composition = made.rank, made.stats, made.composed
     yield "_made_gaps", _gaps(made, traits)
     yield "_made_breakdown", _breakdown(made)
     yield "_made_covered", _covered(made)
-    yield "_made_kernels", _kernels(made.rank, made.stats(), traits)
-    yield "_made_composition", _composition(made.rank, made.composed(), traits, signatures)
+    del made
+    yield "_made_kernels", _kernels(rank, stats(), traits)
+    yield "_made_composition", _composition(rank, composition(), traits, signatures)
 
 
 def _breakdown(made: ranks.OfRank) -> pa.RecordBatch:
@@ -303,7 +309,7 @@ def _gaps(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
     return _batch(
         "_made_gaps",
         {
-            "rank": np.full(n, made.rank),
+            "rank": pa.array(np.full(n, made.rank, np.int32)),
             "step": made.stretches.step[gaps.stretch],
             "gap": np.arange(n),
             "start_ns": gaps.start_ns,
