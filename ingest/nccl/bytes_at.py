@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from ..compiled import compiled
+
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = compiled(error_model="numpy")
 
 LANES = 32
 """Bytes that are looked at together."""

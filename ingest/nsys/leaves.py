@@ -11,9 +11,10 @@ against its page before it is read.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+from ..compiled import compiled
+
+jit = compiled(error_model="numpy")
 
 LEAF = 0x0D
 SKIP, INTEGER, REAL, BYTES = range(4)
