@@ -152,7 +152,7 @@ def test_a_prune_that_dies_has_taken_the_job_or_not(tmp_path, job, processes, lo
     before = tmp_path / "before"
     assert processes.run("ingest", before, paths, "j").error == ""
     gone = []
-    for n in moments(long, 8, 3):
+    for n in moments(long, 8, EVERY):
         warehouse = shutil.copytree(before, tmp_path / f"w{n}")
         came = processes.run("prune", warehouse, "j", {"grace_s": 0.0}, kill_at=n, **kinds)
         gone.append("j" not in Warehouse(warehouse).jobs())

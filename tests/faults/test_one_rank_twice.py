@@ -18,7 +18,7 @@ def runs(tmp_path_factory):
 
 
 def test_uploads_of_two_nodes_for_one_rank(tmp_path, runs, processes, place, long):
-    for attempt in range(40 if long else 4 if place.kind == "disk" else 2):
+    for attempt in range(40 if long else 2 if place.kind == "disk" else 1):
         warehouse = place.new(f"w{attempt}")
         started = [
             processes.start("upload", paths[:1], warehouse, "j", tmp_path / f"spool{attempt}.{n}",

@@ -13,17 +13,19 @@ from retime.ingest.manifest import read_generation
 from retime.ingest.run import ingest
 from retime.ingest.warehouse import Warehouse
 
-KILLS = 50 if os.environ.get("RETIME_FAULTS") == "long" else 15
+LONG = os.environ.get("RETIME_FAULTS") == "long"
+KILLS = 50 if LONG else 6
 """At random; tests/faults kills before each call that others see."""
 KILLS_A_WAREHOUSE = 3
-KINETO_KILLS = 4
+KINETO_KILLS = 4 if LONG else 2
+ROWS = 1500 if LONG else 300
 
 
 @pytest.fixture
 def job(tmp_path, traces):
     """A folder with traces of five ranks."""
     for rank in range(5):
-        traces(tmp_path / "in" / f"rank{rank}.fake", rank, rows=1500, lost=rank == 3)
+        traces(tmp_path / "in" / f"rank{rank}.fake", rank, rows=ROWS, lost=rank == 3)
     return tmp_path / "in"
 
 
@@ -77,7 +79,7 @@ def test_killed_at_any_moment_it_opens_and_finishing_gives_the_same(
     assert forks.wait(forks.start(reference.path, [job], "j")) == 1  # rank 3 lost something
     duration = time.monotonic() - began
     whole = rows(reference.snapshot("j"))
-    assert len(whole["events"]) == 5 * 1500
+    assert len(whole["events"]) == 5 * ROWS
     at = random.Random(7)
     killed = n = 0
     while killed < KILLS:
@@ -146,7 +148,7 @@ def test_four_processes_bring_their_ranks_into_one_job_at_once(
 def test_two_processes_with_different_traces_of_a_rank_cannot_both_win(
     tmp_path, traces, forks, rows
 ):
-    for attempt in range(5):
+    for attempt in range(5 if LONG else 2):
         a = traces(tmp_path / "a.fake", 0, salt=1)
         b = traces(tmp_path / "b.fake", 0, salt=2)
         warehouse = Warehouse(tmp_path / f"w{attempt}")
