@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from retime.ingest import detect, moments
 from retime.ingest.errors import UnusableInput
 from retime.ingest.kineto import lenient, parser, quick, scanner
@@ -95,13 +96,25 @@ def fuzzed(seed: int) -> bytes:
     return bytes(text)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_fuzzed_traces(tmp_path, way):
-    for seed in range(40):
-        path = tmp_path / f"{seed}" / "rank0.json"
+SEEDS = settings.default.max_examples // 2
+
+
+@pytest.fixture(scope="module")
+def oddly(tmp_path_factory):
+    """(path, what it becomes) of each fuzzed trace, read in the ordinary way."""
+    folder, found = tmp_path_factory.mktemp("oddly"), []
+    for seed in range(SEEDS):
+        path = folder / f"{seed}" / "rank0.json"
         path.parent.mkdir()
         path.write_bytes(fuzzed(seed))
-        expected = written(one(path), tmp_path / f"fast{seed}", scanner.read_events)
+        found.append((path, written(one(path), folder / f"fast{seed}", scanner.read_events)))
+    return found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_fuzzed_traces(oddly, tmp_path, way):
+    for seed, (path, expected) in enumerate(oddly):
+        expected = dict(expected) if isinstance(expected, dict) else expected
         found = written(one(path), tmp_path / f"other{seed}", *WAYS[way])
         if way == "msgspec" and isinstance(found, dict) and isinstance(expected, dict):
             # It takes the last of two equal keys as the others do, and cannot tell that it did.
@@ -111,7 +124,7 @@ def test_fuzzed_traces(tmp_path, way):
 
 
 def test_a_compressed_file(tmp_path):
-    for seed in range(10):
+    for seed in range(6):
         plain, packed = tmp_path / f"{seed}" / "rank0.json", tmp_path / f"{seed}z" / "rank0.json"
         for path, text in ((plain, fuzzed(seed)), (packed, gzip.compress(fuzzed(seed)))):
             path.parent.mkdir()
@@ -130,16 +143,23 @@ def test_a_compressed_file(tmp_path):
             assert not isinstance(found, dict) or found == expected
 
 
-@pytest.mark.parametrize("way", ["two threads", "small blocks", "msgspec"])
-def test_real_traces(retime_traces, tmp_path, way):
-    n = 0
+@pytest.fixture(scope="module")
+def real(retime_traces, tmp_path_factory):
+    """(source, what it becomes) of each real trace, read in the ordinary way."""
+    folder, found = tmp_path_factory.mktemp("real"), []
     for source in find_sources([str(retime_traces / "kineto")], lambda name, problem: None):
         try:
             if detect.detect(source) != "kineto":
                 continue
         except UnusableInput:
             continue
-        n += 1
-        expected = written(source, tmp_path / f"fast{n}", scanner.read_events)
+        fast = written(source, folder / f"fast{len(found)}", scanner.read_events)
+        found.append((source, fast))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("way", ["two threads", "small blocks", "msgspec"])
+def test_real_traces(real, tmp_path, way):
+    for n, (source, expected) in enumerate(real):
         assert written(source, tmp_path / f"other{n}", *WAYS[way]) == expected, source.name
-    assert n

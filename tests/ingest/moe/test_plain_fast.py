@@ -1,5 +1,6 @@
 """Compiled sums of the plain form give what the forgiving way gives, or leave the block to it."""
 
+import contextlib
 import json
 import random
 
@@ -138,7 +139,7 @@ def test_random_logs_go_the_same_way(tmp_path, both, monkeypatch, kind, odd):
     monkeypatch.setattr(plain_read, "BLOCK_BYTES", 1500)
     monkeypatch.setattr(plain_read, "BLOCK", 700)
     taken = []
-    for seed in range(12):
+    for seed in range(5):
         rng = random.Random(f"{kind} {odd} {seed}")
         path = tmp_path / f"x{seed}.{kind}"
         write(path, rows_of(rng, rng.randrange(1, 120), odd), kind, rng)
@@ -165,22 +166,17 @@ def test_every_cut_and_every_changed_byte(tmp_path, both, kind):
     path = tmp_path / "x"
     taken = []
     start = text.index(b"\n") + 1 if kind == "csv" else 0
-    texts = [text[:k] for k in range(start + 8, len(text), 2)]
-    for _ in range(120):
+    texts = [text[:k] for k in range(start + 8, len(text), 3)]
+    for _ in range(60):
         at = rng.randrange(start, len(text))
         new = bytes([rng.choice(b'0 19-+.,;:"[]{}\\nNeE\n\r\tx\x00\xff')])
         texts.append(text[:at] + new + text[at + rng.choice([0, 1, 1]) :])
     for changed in texts:
         path.write_bytes(changed)
-        found = []
-        for _ in range(2):
-            try:
-                found = both(path)
-            except plain_read.UnusableInput:
-                break
-        if found:
-            same(*found[:2])
-            taken += found[2]
+        with contextlib.suppress(plain_read.UnusableInput):
+            quick, slow, some = both(path)
+            same(quick, slow)
+            taken += some
     assert any(taken)
     assert not all(taken)
 
@@ -196,7 +192,7 @@ def test_a_column_of_nulls_only(tmp_path, both):
 
 
 @given(st.floats(1e-60, 1e50), st.integers(0, 10**19 - 1), st.integers(-80, 60), st.integers(0, 18))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=4 * settings.default.max_examples, deadline=None)
 def test_a_number_is_the_nearest_double_or_left(value, digits, power, places):
     for text in (repr(value), f"{digits}e{power}", f"{value:.{places}f}", repr(-value)):
         buf = np.frombuffer(f"{text}\n".encode(), np.uint8)
