@@ -91,9 +91,9 @@ def kineto(here: Path | None) -> Iterator[Fixture]:
     hta = here / "kineto" / "HolisticTraceAnalysis"
     nccl = hta / "nccl_parser_config" / "nccl_data.json.gz"
     yield Fixture("kineto-nccl", "kineto", {"": fewer(nccl, "traceEvents")})
-    cpu = next((hta / "cpu_only").glob("*.json.gz"))
+    cpu = min((hta / "cpu_only").glob("*.json.gz"))
     yield Fixture("kineto-cpu", "kineto", {"": plain(cpu)})
-    amd = next((hta / "amd_trace").glob("*.json.gz"))
+    amd = min((hta / "amd_trace").glob("*.json.gz"))
     yield Fixture("kineto-rocm", "kineto", {"": fewer(amd, "traceEvents")}, 0)
     yield Fixture("kineto-gz", "kineto", {"": cpu.read_bytes()})
 

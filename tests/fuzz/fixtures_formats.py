@@ -104,7 +104,7 @@ def nsys(here: Path | None) -> Iterator[Fixture]:
         files = {n: z.read(n) for n in z.namelist() if n.endswith(".parquet") and "trace." not in n}
     files["nvtx_gpu_proj_trace/trace.parquet"] = parquet(trace.slice(0, 100))
     yield Fixture("recipe", "nsys-recipe", files, 0)
-    stats = next((here / "nsys" / "pipit" / "cloverleaf-nsys").glob("*.csv"))
+    stats = min((here / "nsys" / "pipit" / "cloverleaf-nsys").glob("*.csv"))
     yield one("nsys-stats", "stats_gpu_trace.csv", top(stats, 8000), 0)
 
 
@@ -129,7 +129,7 @@ def nccl(here: Path | None) -> Iterator[Fixture]:
     logs = here / "nccl_logs"
     bench = logs / "nccl-collectives-bench"
     yield one("nccl-log", "nccl-2.29", top(bench / "scaling_attributed" / "g2_Ring.log"))
-    yield one("nccl-log", "nccl-2.7", talk(next((logs / "bigscience" / "gpt2-meg").glob("*.out"))))
+    yield one("nccl-log", "nccl-2.7", talk(min((logs / "bigscience" / "gpt2-meg").glob("*.out"))))
     yield one("nccl-log", "nccl-efa", talk(logs / "awsome-distributed-training" / "slurm-104.out"))
     yield one("nccl-tests", "tests-h100", plain(bench / "all_reduce.txt"))
     yield one("nccl-tests", "tests-sweep", plain(bench / "algo_sweep.txt"))
@@ -165,7 +165,7 @@ def flight_recorder(here: Path | None) -> Iterator[Fixture]:
     }  # fmt: skip
     yield one("flight-recorder", "nccl_trace_rank_1", json.dumps(said).encode())
     if here is not None:
-        folder = next((here / "flight_recorder").glob("*/fr_traces/gpu_error_1st"))
+        folder = min((here / "flight_recorder").glob("*/fr_traces/gpu_error_1st"))
         yield one("flight-recorder", "_dump_14", plain(folder / "_dump_14"))
 
 
