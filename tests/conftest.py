@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 # A first call may compile, and other tests run beside it: how long an example takes says nothing.
-settings.register_profile("retime", deadline=None)
+settings.register_profile("retime", deadline=None, max_examples=40)
 # `pytest --hypothesis-profile=long`: where a fault is looked for, not only kept from coming back.
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("retime")
