@@ -127,12 +127,18 @@ def _npz(path, name: str) -> dict[str, np.ndarray] | None:
 
 def integers(value: Any, ndim: int) -> np.ndarray | None:
     """The value as an int64 array of so many dimensions, else None (ragged, another type)."""
+    a = whole_numbers(value, ndim)
+    return None if a is None else a.astype(np.int64, copy=False)
+
+
+def whole_numbers(value: Any, ndim: int) -> np.ndarray | None:
+    """The same of the type that it has: eight times the bytes may be too many at once."""
     a = numbers(value, ndim)
     if a is None or a.dtype.kind == "f":
         return None
     if a.dtype == np.uint64 and bool((a > (1 << 63) - 1).any()):
         return None
-    return a.astype(np.int64, copy=False)
+    return a
 
 
 def numbers(value: Any, ndim: int) -> np.ndarray | None:

@@ -6,30 +6,32 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from typing import TypeVar
 
 T = TypeVar("T")
+B = TypeVar("B")
 
 
 def ahead(
-    blocks: Iterator[tuple[int, bytes]], work: Callable[[bytes], T | None], threads: int
-) -> Iterator[tuple[int, bytes, T | None]]:
+    blocks: Iterator[tuple[int, B]], work: Callable[[B], T | None], threads: int
+) -> Iterator[tuple[int, B, T | None]]:
     """(byte offset, block, what `work` makes of it) in order, on up to `threads` threads.
 
-    The first block is left to the caller (None) where the compiled code that `work` needs is not
-    loaded yet: a file of one block is not worth that. Memory: one block more than there are
-    threads, and what `work` takes.
+    A file of one block is left to the caller (None) where the compiled code that `work` needs is
+    not loaded yet: it is not worth that. Memory: one block more than there are threads, and what
+    `work` takes.
     """
     if f"{__package__}.plain_fast" not in sys.modules:
-        first = next(blocks, None)
-        if first is None:
-            return
-        yield (*first, None)
+        begun_with = list(islice(blocks, 2))
+        if len(begun_with) == 1:
+            yield (*begun_with[0], None)
+        blocks = chain(begun_with if len(begun_with) == 2 else (), blocks)
     if threads < 2:
         for at, block in blocks:
             yield at, block, work(block)
         return
-    begun: deque[tuple[int, bytes, Future[T | None]]] = deque()
+    begun: deque[tuple[int, B, Future[T | None]]] = deque()
     with ThreadPoolExecutor(threads, "retime-blocks") as pool:
         for at, block in blocks:
             begun.append((at, block, pool.submit(work, block)))

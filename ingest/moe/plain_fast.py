@@ -17,6 +17,7 @@ from .plain_scan import (
     INTEGERS,
     MOST_WORDS,
     NULL,
+    PAD,
     PLACE,
     SKIPPED,
     TEXTS,
@@ -32,18 +33,18 @@ _SEED = np.uint64(int.from_bytes(os.urandom(8), "little") >> 1)
 
 def csv_sums(block: bytes, names: list[str], rank: int | None) -> pl.DataFrame | None:
     """Of whole lines of CSV under a header of these names."""
-    buf = _ended(block)
-    to = room(len(buf), block.count(b"\n") + 1)
+    buf, n_bytes = _ended(block)
+    to = room(n_bytes, int(np.count_nonzero(buf == 0x0A)) + 1)
     fields = np.array([PLACE.get(n, SKIPPED) for n in names], np.int64)
-    n, n_words = scan_csv(buf, len(buf), fields, to)
+    n, n_words = scan_csv(buf, n_bytes, fields, to)
     return _folded(n, to, _words_of(to, n_words, block), set(names), rank)
 
 
 def json_sums(block: bytes, rank: int | None) -> pl.DataFrame | None:
     """Of whole lines, a JSON object each."""
-    buf = _ended(block)
-    to = room(len(buf), block.count(b"\n") + 1)
-    n, n_words = scan_json(buf, len(buf), to)
+    buf, n_bytes = _ended(block)
+    to = room(n_bytes, int(np.count_nonzero(buf == 0x0A)) + 1)
+    n, n_words = scan_json(buf, n_bytes, to)
     given = {name for name, i in PLACE.items() if to.given[i]}
     return _folded(n, to, _words_of(to, n_words, block), given, rank)
 
@@ -80,9 +81,10 @@ class _NotPlain(Exception):
     """A column that the forgiving way has to read."""
 
 
-def _ended(block: bytes) -> np.ndarray:
-    """The bytes with a line's end at their end."""
-    return np.frombuffer(block if block.endswith(b"\n") else block + b"\n", np.uint8)
+def _ended(block: bytes) -> tuple[np.ndarray, int]:
+    """(the bytes with a line's end at their end and PAD more, how many without these)."""
+    end = b"" if block.endswith(b"\n") else b"\n"
+    return np.frombuffer(b"".join((block, end, bytes(PAD))), np.uint8), len(block) + len(end)
 
 
 def _words_of(to: Columns, n_words: int, block: bytes) -> list[tuple[int, str]]:

@@ -196,11 +196,18 @@ def _fold(n, integers, texts, row_sums, ids, id_ends, listed, weights, weight_en
         if lists:
             if heavier and weight_ends[row + 1] - heavy != count:
                 return none
+            met = count > 0 and sort < 0 and physical == NULL and not (physically or heavier)
             for k in range(first, first + count):
                 expert = ids[k]
                 if expert < -1 or expert >= MAX_EXPERTS:
                     return none
+                met = met and expert >= 0 and met_in[expert] == place
                 some = some or expert >= 0
+            if met:
+                # Nearly every row: what it chose, its place has had before.
+                for k in range(first, first + count):
+                    groups[met_as[ids[k]], 4] += tokens
+                continue
             steps = count if some else 1
         else:
             if not (-1 <= physical < MAX_EXPERTS or physical == NULL):

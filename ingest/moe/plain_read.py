@@ -26,6 +26,7 @@ MAX_LINE_BYTES = 8 << 20
 BLOCK_BYTES = 4 << 20
 PARQUET_ROWS = 65536
 """Of a file with more, compiled code sums the rows: it takes a second to load."""
+TOGETHER_ROWS = 65536
 
 _WANTED: dict[str, Any] = {
     n: pl.Int64() for n in ("step", "microbatch", "layer", "rank", "token", "count", "tokens",
@@ -34,6 +35,7 @@ _WANTED: dict[str, Any] = {
     "weight_sum": pl.Float64(), "experts": pl.List(pl.Int64), "weights": pl.List(pl.Float64),
 }  # fmt: skip
 _ARROW = {n: pl.Series([], dtype=k).to_arrow().type for n, k in _WANTED.items()}
+_WEIGHED = {"weights", "weight_sum"}
 _INTEGER = r"^[+-]?[0-9]{1,18}$"
 _NUMBER = r"^[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?$"
 _BETWEEN = r"[\s,;|\[\]()\"']+"
@@ -73,7 +75,7 @@ def blocks(source: Source, odd: Odd, rank: int | None, threads: int = 1) -> Iter
     """
     head = source.head(4096)
     if head[:4] == MAGIC:
-        yield from _parquet(source, odd, rank)
+        yield from _parquet(source, odd, rank, threads)
     elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
         yield from _json_lines(source, odd, rank, threads)
     else:
@@ -323,8 +325,9 @@ def _columns_of(rows: list[Row]) -> pl.DataFrame:
     return pl.DataFrame(out or {"layer": pl.Series([None] * len(rows), dtype=pl.Int64)})
 
 
-def _parquet(source: Source, odd: Odd, rank: int | None) -> Iterator[Block]:
+def _parquet(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[Block]:
     from ..parquet_in import TROUBLE, opened
+    from .plain_ahead import ahead
 
     with source.as_file() as local:
         try:
@@ -335,11 +338,16 @@ def _parquet(source: Source, odd: Odd, rank: int | None) -> Iterator[Block]:
                     raise UnusableInput(told, path=source.name)
                 _tell_ignored(names, odd)
                 kept = [n for n in names if n in COLUMNS]
-                quickly = None
+                batches = enumerate(file.batches(kept))
                 if file.n_rows > PARQUET_ROWS:
-                    from .plain_fast import batch_sums as quickly
-                for batch in file.batches(kept):
-                    sums = None if quickly is None else quickly(batch, rank)
+                    from .plain_fast import batch_sums
+
+                    if not _WEIGHED & set(kept):
+                        batches = enumerate(_together(file.batches(kept)))
+                    found = ahead(batches, lambda batch: batch_sums(batch, rank), threads)
+                else:
+                    found = ((n, batch, None) for n, batch in batches)
+                for _, batch, sums in found:
                     if sums is not None:
                         yield Block(sums, True)
                     else:
@@ -347,6 +355,23 @@ def _parquet(source: Source, odd: Odd, rank: int | None) -> Iterator[Block]:
         except TROUBLE as e:
             told = f"Parquet that cannot be read to its end: {str(e)[:160]}"
             odd("truncated", f"{told}; what came before is kept", "lost")
+
+
+def _together(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of `TOGETHER_ROWS` or somewhat more.
+
+    Not where there are weights: what is left of their sums in the last bits depends on the blocks.
+    """
+    waiting: list[pa.RecordBatch] = []
+    n = n_bytes = 0
+    for batch in batches:
+        waiting.append(batch)
+        n, n_bytes = n + batch.num_rows, n_bytes + batch.nbytes
+        if n >= TOGETHER_ROWS or n_bytes >= 4 * BLOCK_BYTES:
+            yield pa.concat_batches(waiting)
+            waiting, n, n_bytes = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def _frame(batch: pa.RecordBatch, odd: Odd) -> pl.DataFrame:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .plain import COLUMNS
-from .text_numbers import byte, decimal, integer, jit
+from .text_numbers import byte, decimal, integer, jit, word
 
 NULL = int(np.iinfo(np.int64).min)
 """No integer of a text: those here have 18 digits at most."""
@@ -40,6 +40,14 @@ _KEY = np.zeros((len(_NAMES), 16), np.uint8)
 for _i, _n in enumerate(_NAMES):
     _KEY[_i, : len(_n)] = np.frombuffer(_n.encode(), np.uint8)
 _KEY_LENGTH = np.array([len(n) for n in _NAMES])
+_KEY_WORDS = np.array(
+    [np.frombuffer((n + '"').encode().ljust(16, b"\0"), np.uint64) for n in _NAMES]
+)
+_KEY_MASKS = np.array(
+    [np.frombuffer((b"\xff" * (len(n) + 1)).ljust(16, b"\0"), np.uint64) for n in _NAMES]
+)
+PAD = 16
+"""Bytes of room behind the lines: a key is compared eight bytes at once."""
 
 
 class Columns(NamedTuple):
@@ -161,6 +169,43 @@ def _plain_text(buf, p):
         p += 1
 
 
+@jit
+def _small_ids(buf, p, ids, k, between, closing):
+    """(where it stopped, elements so far) of ids of up to five digits from p on, each followed by
+    `between` and at most one blank, or by what is `closing`: no more than the ordinary."""
+    while True:
+        start = p
+        value = byte(buf, p) - 0x30
+        # No zero before other digits: JSON has none, and the slower reader takes them of CSV.
+        if value < 0 or value > 9:
+            return start, k
+        p += 1
+        d = byte(buf, p) - 0x30
+        if 0 <= d <= 9:
+            if value == 0:
+                return start, k
+            value = value * 10 + d
+            p += 1
+            d = byte(buf, p) - 0x30
+            while 0 <= d <= 9:
+                value = value * 10 + d
+                p += 1
+                d = byte(buf, p) - 0x30
+                if p - start > 5:
+                    return start, k
+        c = d + 0x30
+        if c == between:
+            p += 1
+            if byte(buf, p) == 0x20:
+                p += 1
+        elif c != closing:
+            return start, k
+        ids[k] = value
+        k += 1
+        if c == closing:
+            return p, k
+
+
 def scan_csv(buf: np.ndarray, n: int, fields: np.ndarray, to: Columns) -> tuple[int, int]:
     """(rows, words) of the lines in the `n` bytes of `buf`, which end with a line's end; rows -1
     where a line is not plain. `fields` are the header's columns by `PLACE`."""
@@ -207,7 +252,8 @@ def _scan_csv(buf, n, fields, integers, texts, sums, ids, id_ends, listed, weigh
                 while byte(buf, p) == 0x20:
                     p += 1
             elif f == _EXPERTS:
-                k = id_ends[row]
+                closing = 0x0A if at == last else 0x2C
+                p, k = _small_ids(buf, p, ids, id_ends[row], 0x20, closing)
                 while True:
                     while _between(byte(buf, p)):
                         p += 1
@@ -268,16 +314,23 @@ def _space(buf, p):
 
 
 @jit
+def _before(buf, p):
+    """Where the last byte before p is that is no blank."""
+    p -= 1
+    while byte(buf, p) == 0x20 or byte(buf, p) == 0x09:
+        p -= 1
+    return p
+
+
+@jit
 def _key(buf, p, guess):
     """(column of the key whose text begins at p, where it ends), SKIPPED for another, -1 for one
     that is not plain."""
     if guess < SKIPPED:
-        size = _KEY_LENGTH[guess]
-        i = 0
-        while i < size and byte(buf, p + i) == _KEY[guess, i]:
-            i += 1
-        if i == size and byte(buf, p + i) == 0x22:
-            return guess, p + i
+        first = (word(buf, p) ^ _KEY_WORDS[guess, 0]) & _KEY_MASKS[guess, 0]
+        second = (word(buf, p + 8) ^ _KEY_WORDS[guess, 1]) & _KEY_MASKS[guess, 1]
+        if first | second == np.uint64(0):
+            return guess, p + _KEY_LENGTH[guess]
     end = _string(buf, p)
     if end < 0:
         return -1, p
@@ -312,8 +365,8 @@ def _json_integer(buf, p):
 
 
 def scan_json(buf: np.ndarray, n: int, to: Columns) -> tuple[int, int]:
-    """(rows, words) of the objects in the `n` bytes of `buf`, one a line, the last line's end
-    included; rows -1 where a line is not plain."""
+    """(rows, words) of the objects in the first `n` bytes of `buf`, one a line, the last line's end
+    included, PAD more behind them; rows -1 where a line is not plain."""
     return _scan_json(buf, n, *to)
 
 
@@ -367,6 +420,11 @@ def _scan_json(buf, n, integers, texts, sums, ids, id_ends, listed, weights, wei
                 k = id_ends[row] if f == _EXPERTS else weight_ends[row]
                 if several:
                     p = _space(buf, p + 1)
+                    if f == _EXPERTS:
+                        p, k = _small_ids(buf, p, ids, k, 0x2C, 0x5D)
+                        p = _space(buf, p)
+                        if byte(buf, p) == 0x5D and byte(buf, _before(buf, p)) == 0x2C:
+                            return -1, n_words
                 while not (several and byte(buf, p) == 0x5D):
                     if f == _EXPERTS:
                         value, p, good = _json_integer(buf, p)

@@ -77,6 +77,26 @@ def _load(typingctx, buf, p):
     return types.int64(buf, types.int64), codegen
 
 
+@intrinsic
+def _load64(typingctx, buf, p):
+    def codegen(context, builder, signature, args):
+        data = make_array(signature.args[0])(context, builder, args[0]).data
+        at = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        number = builder.load(at)
+        number.align = 1
+        return number
+
+    return types.uint64(buf, types.int64), codegen
+
+
+@jit
+def word(buf, p):
+    """The eight bytes from p on, the first the least."""
+    if CHECKED and not 0 <= p <= buf.size - 8:
+        raise IndexError("word")
+    return _load64(buf, p)
+
+
 @jit
 def byte(buf, p):
     """The byte at p, which is not counted from the end where it is below 0."""

@@ -23,6 +23,7 @@ from .arrays import (
     numbers,
     ranks_of,
     scalar,
+    whole_numbers,
 )
 from .tally import MAX_EXPERTS, Routing, count, fits_rank, tell_odd
 
@@ -100,7 +101,7 @@ def array_rows(source: Source, rank: int | None) -> Out:
         if loads is None and known.startswith("expert_load"):
             flat = integers(value, 2)
             loads = None if flat is None else flat[None]
-        ids = integers(value, 3) if known.startswith("routed_experts") else None
+        ids = whole_numbers(value, 3) if known.startswith("routed_experts") else None
         if loads is not None:
             some = True
             window = isinstance(value, np.ndarray) and value.ndim == 3
@@ -171,7 +172,10 @@ def _loads(
 
 def _captured(c: Collector, rows: Routing, ids: np.ndarray, own: int | None) -> None:
     """Counts of [tokens, all layers, choices]; layers whose ids are all 0 are dense ones."""
-    dense = ~(ids != 0).any(axis=(0, 2))
+    # Where nothing is above 0 and nothing below, all is 0; an array of truths would be as large.
+    dense = np.ones(ids.shape[1], bool)
+    if ids.size:
+        dense = ~(ids.max(axis=0).any(axis=1) | ids.min(axis=0).any(axis=1))
     for layer in np.flatnonzero(~dense).tolist():
         counted = count(ids[:, layer])
         tell_odd(counted, c.odd)

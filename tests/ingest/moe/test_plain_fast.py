@@ -181,6 +181,53 @@ def test_every_cut_and_every_changed_byte(tmp_path, both, kind):
     assert not all(taken)
 
 
+LISTS = ("[1, 2, ]", "[1, 2,]", "[1,2]", "[1,  2]", "[1 ,2]", "[1,\t2]", "[ 1, 2 ]", "[01, 2]",
+         "[1, 00]", "[0, 10]", "[1, -1]", "[-0]", "[65535, 65536]", "[123456]", "[99999, 1]",
+         "[1, 2.0]", "[1, null]", "[1 2]", "[1,, 2]", "[, 1]", "[]", "[ ]", "[1", "1, 2]", "[1]]",
+         "[1e0]", "[1, 2], ", "[1, 2]x")  # fmt: skip
+"""Experts of a token: as they are written, and as they should not be."""
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_lists_of_any_form(tmp_path, both, kind):
+    path = tmp_path / f"x.{kind}"
+    for first in (True, False):
+        for listed in (*LISTS, *(x.strip("[]").replace(",", "") for x in LISTS if kind == "csv")):
+            if kind == "jsonl":
+                order = (f'"experts": {listed}', '"layer": 1, "rank": 0, "token": 1')
+                line = "{" + ", ".join(order if first else order[::-1]) + "}"
+                text = '{"experts": [3], "layer": 1, "rank": 0, "token": 0}\n' + line
+            else:
+                names = "experts,layer,rank,token" if first else "layer,rank,token,experts"
+                text = f"{names}\n" + (f"{listed},1,0,1" if first else f"1,0,1,{listed}")
+            path.write_text(text + "\n")
+            with contextlib.suppress(plain_read.UnusableInput):
+                same(*both(path)[:2])
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_batches_are_put_together_but_where_there_are_weights(tmp_path, both, monkeypatch, weights):
+    n = 40_000
+    rng = np.random.default_rng(4)
+    columns = {"layer": rng.integers(0, 3, n), "step": np.arange(n) // 1000, "token": np.arange(n),
+               "experts": rng.integers(-1, 9, (n, 4)).tolist()}  # fmt: skip
+    if weights:
+        columns["weights"] = rng.random((n, 4)).tolist()
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table(columns), path)
+    found = {}
+    for rows in (1, 20_000, 1 << 40):
+        monkeypatch.setattr(plain_read, "TOGETHER_ROWS", rows)
+        quick, slow, taken = both(path, threads=rows % 2 + 1)
+        same(quick, slow)
+        assert all(taken)
+        found[rows] = len(taken)
+    if weights:
+        assert len(set(found.values())) == 1
+    else:
+        assert found[1] > found[20_000] > found[1 << 40] == 1
+
+
 def test_a_column_of_nulls_only(tmp_path, both):
     path = tmp_path / "x.parquet"
     rows = {"layer": [1, 1], "step": [0, 0], "rank": [None, None], "token": [0, 1],
