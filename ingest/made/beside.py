@@ -14,11 +14,13 @@ from ..manifest import Manifest
 from ..matching.participations import codes, ints
 from ..schema import EVENTS, TABLES, TEXT
 from ..writer import PartWriter
-from .aligned import Odd, within
+from .aligned import Odd, clocks, within
 from .events import Texts, _dictionary
+from .marks import Marks
 from .segmented import LEAST, runs
 
 TABLE = "_made_sm_parts"
+"""`marks.TABLE` is complete where this one has rows: one pass makes both."""
 COLUMNS = ("rank", "kind", "name", "category", "device", "grid_blocks", "block_threads",
            "start_ns", "dur_ns", "event_id")  # fmt: skip
 
@@ -92,13 +94,14 @@ def write(
     rows = sum(p.rows for m in manifests for p in m.tables.get("events", []))
     if rows < LEAST_ROWS:
         return
-    named, names = _named(tables["collectives"]), Texts()
-    for rank, kernels in _by_rank(opened, manifests, names):
-        parts = list(of_rank(kernels, named))
+    named, names, marks = _named(tables["collectives"]), Texts(), Marks()
+    for rank, found in _by_rank(opened, manifests, names, marks):
+        parts = list(of_rank(found.pop(), named))
         if not parts:
             continue
         whole = {c: np.concatenate([p[c] for p in parts]) for c in parts[0]}
         writer.write(TABLE, _batch(rank, whole, names.all, named.comms))
+    marks.write(writer, clocks(tables["ranks"]))
 
 
 def _named(collectives: pa.Table) -> Named:
@@ -117,9 +120,12 @@ def _named(collectives: pa.Table) -> Named:
 
 
 def _by_rank(
-    opened: slices.Open, manifests: Sequence[Manifest], names: Texts
-) -> Iterator[tuple[int, Kernels]]:
-    """Each rank that has kernels, when the last source that names it was read."""
+    opened: slices.Open, manifests: Sequence[Manifest], names: Texts, marks: Marks
+) -> Iterator[tuple[int, list[Kernels]]]:
+    """Each rank that has kernels, when the last source that names it was read.
+
+    They are for the caller to take out of their list: nothing else holds them.
+    """
     sources = sorted((m for m in manifests if m.tables.get("events")), key=lambda m: m.id)
     if any(not m.ranks for m in sources):
         raise Odd
@@ -131,20 +137,29 @@ def _by_rank(
         try:
             for part in m.tables["events"]:
                 for piece in slices.pieces(opened, part, COLUMNS):
-                    _take(slices.renumbered(piece), its, names, held)
+                    whole = slices.renumbered(_completed(piece))
+                    _take(whole, its, names, held)
+                    marks.take(whole)
         except (pa.ArrowException, OSError) as e:
             raise Odd from e
         for rank in sorted(its):
             left[rank] -= 1
             if not left[rank] and (found := held.pop(rank, None)):
-                yield rank, Kernels(*(np.concatenate(c) for c in zip(*found, strict=True)))
+                columns = [list(c) for c in zip(*found, strict=True)]
+                found.clear()
+                yield rank, [Kernels(*(np.concatenate(columns.pop(0)) for _ in Kernels._fields))]
+
+
+def _completed(piece: pa.Table) -> pa.Table:
+    """With all columns: one that an older version did not write is null."""
+    for c in COLUMNS:
+        if c not in piece.column_names:
+            piece = piece.append_column(c, pa.nulls(len(piece), EVENTS.schema.field(c).type))
+    return piece
 
 
 def _take(piece: pa.Table, ranks: set[int], names: Texts, held: dict[int, list[Kernels]]) -> None:
     """Adds the kernels among these rows to those held of their ranks."""
-    for c in COLUMNS:
-        if c not in piece.column_names:
-            piece = piece.append_column(c, pa.nulls(len(piece), EVENTS.schema.field(c).type))
     kind, kinds = _dictionary(piece["kind"])
     rows = np.flatnonzero(kind == (kinds.index("kernel") if "kernel" in kinds else -2))
     if not len(rows):
@@ -174,10 +189,13 @@ def of_rank(k: Kernels, named: Named) -> Iterator[dict[str, np.ndarray]]:
     compute: list[dict[str, np.ndarray]] = []
     held: list[dict[str, np.ndarray]] = []
     for rows in np.split(devices.order, devices.first[1:]):
-        one = Kernels(*(c[rows] for c in k))
-        order = np.lexsort((one.event, one.start_ns))
-        comm = Kernels(*(c[order[one.talks[order]]] for c in one))
-        work = Kernels(*(c[~one.talks & (one.dur_ns > 0)] for c in one))
+        talks = rows[k.talks[rows]]
+        talks = talks[np.lexsort((k.event[talks], k.start_ns[talks]))]
+        comm = Kernels(*(c[talks] for c in k))
+        works = rows[~k.talks[rows] & (k.dur_ns[rows] > 0)]
+        work = Kernels(*(c[works] for c in k))
+        if len(rows) == len(k.device):
+            k = comm  # the one device has all: the rest goes
         of, channels = named.of(comm.event)
         beside, spans = _beside(work, comm, of)
         compute.append(beside)

@@ -46,6 +46,26 @@ def loads_data(names: Sequence[str]) -> dict[str, np.ndarray]:
     return {kind: hit.to_numpy(zero_copy_only=False) for kind, hit in found.items()}
 
 
+GARBAGE = ("Python GC", "gc", "gc.collect", "<built-in function collect>")
+GARBAGE_RANGE = (
+    r"^(python|manual|forced?|run)?[ _:.-]*(gc|garbage[ _-]?collect(ion|or)?)"
+    r"([ _:.#(-]*(collect|gen|step|[0-9]).*)?$"
+)
+"""The names and the pattern of the macro `is_garbage_collection`."""
+
+MARKED_KINDS = ("annotation", "host_op", "python")
+
+
+def collects_garbage(names: Sequence[str], kind: str) -> np.ndarray:
+    """bool[names]: an event of this kind (of `MARKED_KINDS`) and name collects garbage."""
+    texts = pa.array(names, pa.string())
+    found = pc.is_in(texts, pa.array(GARBAGE))  # pyright: ignore
+    if kind == "annotation":
+        ranges = pc.match_substring_regex(texts, GARBAGE_RANGE, ignore_case=True)  # pyright: ignore
+        found = pc.or_(found, ranges)  # pyright: ignore
+    return found.to_numpy(zero_copy_only=False)
+
+
 class Host(NamedTuple):
     """What a rank's host did, on the job's clock. Threads are codes in order of name, -1 null."""
 
@@ -73,7 +93,7 @@ class Caused(NamedTuple):
 def find(gaps: Gaps, correlation: np.ndarray, host: Host) -> Caused:
     """Why each gap is; `correlation` is that of the work that ended it, `LEAST` none."""
     launch, thread = _launches(correlation, host)
-    kind = np.full(len(launch), UNKNOWN)
+    kind = np.full(len(launch), UNKNOWN, np.int8)
     known = launch != LEAST
     kind[known] = STREAM
     late = np.flatnonzero(known & (launch >= gaps.free_ns))
@@ -95,13 +115,19 @@ def _launches(correlation: np.ndarray, host: Host) -> tuple[np.ndarray, np.ndarr
     none = np.full(len(correlation), LEAST), np.full(len(correlation), -1)
     if not len(calls) or not len(correlation):
         return none
-    of, start = host.call_correlation[calls], host.call_start_ns[calls]
-    thread = host.call_thread[calls]
-    order = np.lexsort((np.where(thread < 0, np.iinfo(np.int64).max, thread), start, of))
-    of, start, thread = of[order], start[order], thread[order]
+    whole = len(calls) == len(host.call_correlation)
+    of, start, thread = (
+        c if whole else c[calls]
+        for c in (host.call_correlation, host.call_start_ns, host.call_thread)
+    )
+    last = np.where(thread < 0, np.iinfo(thread.dtype).max, thread)
+    order = np.lexsort((last, start, of))
+    del last, calls
+    of = of[order]
     at = np.minimum(np.searchsorted(of, correlation), len(of) - 1)
     same = (of[at] == correlation) & (correlation != LEAST)
-    return np.where(same, start[at], LEAST), np.where(same, thread[at], -1)
+    row = order[at]
+    return np.where(same, start[row], LEAST), np.where(same, thread[row], -1)
 
 
 def _blocked(host: Host, thread: int, asked: np.ndarray, free: np.ndarray) -> np.ndarray:

@@ -16,13 +16,28 @@ from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
-from . import aligned, beside, causes, events, kernels, lateness, participations, rails, ranks, walk
+from . import (
+    aligned,
+    beside,
+    causes,
+    events,
+    kernels,
+    lateness,
+    marks,
+    participations,
+    rails,
+    ranks,
+    walk,
+)
 from . import composition as composed
 from .participations import Participations
 from .segmented import LEAST, runs
 
 FOLDER = "made"
 """Below the folder that derived tables are written to."""
+
+MANY_GAPS = 250_000
+"""Of a rank with so many the memory that they took is given back before more is made."""
 
 _LIBRARY = f"^({'|'.join(ranks.LIBRARY)})"
 _SIZES = ((4096, "<4KiB"), (65536, "4KiB-64KiB"), (1 << 20, "64KiB-1MiB"),
@@ -105,7 +120,7 @@ def _fill(
     try:
         beside.write(writer, opened, manifests, tables)
     except aligned.Odd:
-        left_out.add(beside.TABLE)
+        left_out |= {beside.TABLE, marks.TABLE}
     return left_out
 
 
@@ -157,6 +172,11 @@ class _Traits:
         """The texts of codes of names."""
         self._look()
         return _texts(code, self._texts)
+
+    @property
+    def all_names(self) -> list[str]:
+        """The texts by code."""
+        return self._words.names.all
 
     def categories(self, code: np.ndarray) -> pa.Array:
         """The texts of codes of categories."""
@@ -218,6 +238,19 @@ def _texts(code: np.ndarray, texts: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(index, texts)
 
 
+def _in_use(code: np.ndarray, texts: list[str]) -> pa.Array:
+    """The texts of codes; those in use alone, each once and in order of its first row."""
+    there = np.flatnonzero(code >= 0)[::-1]
+    first = np.full(len(texts) + 1, len(code), np.int64)
+    first[code[there]] = there  # of several rows the first stays, which comes last
+    used = np.flatnonzero(first < len(code))
+    place, new = np.zeros(len(texts) + 1, np.int32), {}
+    for one in used[np.argsort(first[used])].tolist():
+        place[one] = new.setdefault(texts[one], len(new))
+    index = pa.array(place[code], mask=code < 0)
+    return pa.DictionaryArray.from_arrays(index, pa.array(list(new), pa.string()))
+
+
 def _ints(values: np.ndarray) -> pa.Array:
     return pa.array(values, pa.int64(), mask=values == LEAST)
 
@@ -276,7 +309,10 @@ def _of_rank(
     yield "_made_gaps", _gaps(made, traits)
     yield "_made_breakdown", _breakdown(made)
     yield "_made_covered", _covered(made)
+    many = len(made.walked.gaps.start_ns) >= MANY_GAPS
     del made
+    if many:
+        memory.give_back()
     yield "_made_kernels", _kernels(rank, stats(), traits)
     yield "_made_composition", _composition(rank, composition(), traits, signatures)
 
@@ -334,16 +370,15 @@ def _covered(made: ranks.OfRank) -> pa.RecordBatch:
 def _composition(
     rank: int, c: composed.Composed, traits: _Traits, signatures: list[str]
 ) -> pa.RecordBatch:
-    # Few rows: what they are called is told by one dictionary of the two.
-    names = traits.names(c.name).cast(pa.string())
-    signed = _texts(c.signature, pa.array(signatures, pa.string())).cast(pa.string())
+    names = traits.all_names
+    what = np.where(c.signature == LEAST, c.name, len(names) + c.signature)
     return _batch(
         "_made_composition",
         {
             "rank": np.full(len(c.step), rank),
             "step": c.step,
             "class": _texts(c.kind, pa.array(composed.CLASSES)),
-            "what": pc.coalesce(signed, names).cast(TEXT),  # pyright: ignore
+            "what": _in_use(what, [*names, *signatures]),
             "ns": c.ns,
             "pieces": c.pieces,
         },

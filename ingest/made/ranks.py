@@ -125,6 +125,9 @@ def of_rank(
     none = ended_by < 0
     correlation = np.where(none, LEAST, np.append(a.correlation, LEAST)[ended_by])
     caused = causes.find(gaps, correlation, host)
+    del host, correlation
+    if n >= ALONE_EVENTS:
+        memory.give_back()
     after = np.where(none, -1, np.append(a.name, np.int32(-1))[ended_by])
     return OfRank(
         rank, s, walked, caused, _ended(a, gaps.free_ns), after, composed, stats, moments, on_host
@@ -191,7 +194,7 @@ def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) ->
     calls, loads = np.flatnonzero(e.kind == ev.RUNTIME), np.flatnonzero(ev.loading(e, words))
     # The first thread of several is that by name.
     threads = np.unique(e.thread[e.thread >= 0])
-    place = np.full(len(words.threads.all) + 1, -1, np.int64)
+    place = np.full(len(words.threads.all) + 1, -1, np.int32)
     place[sorted(threads.tolist(), key=words.threads.all.__getitem__)] = np.arange(len(threads))
 
     def times(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
