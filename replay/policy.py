@@ -132,7 +132,8 @@ def _value(policy: str, param: Param, given: Mapping[str, Any]) -> Any:
         try:
             value = (boolean if param.type is bool else param.type)(value)
         except ValueError as e:
-            raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {e}") from e
+            why = _not_a_number(param, value) if param.type in (int, float) else str(e)
+            raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {why}") from e
     if isinstance(value, list):
         value = tuple(value)
     if param.choices and value not in param.choices:
@@ -142,6 +143,14 @@ def _value(policy: str, param: Param, given: Mapping[str, Any]) -> Any:
     if why:
         raise BadParam(f"policy {policy}: {param.name}={_shown(value)}: {why}")
     return value
+
+
+def _not_a_number(param: Param, text: str) -> str:
+    said = "expected a number" if param.type is float else "expected a whole number"
+    if "+" not in text:
+        return said
+    each = text.replace("+", ",")
+    return f"{said}; a sweep has commas between its values: --sweep {param.name}={each[:40]}"
 
 
 def _no_value(param: Param, value: Any) -> str:

@@ -179,12 +179,15 @@ def _joins(
         "order_ns": ready,
     }
     wanted = np.where(paired, 2, parts.group_size)[rows]
-    partial = (np.bincount(instance)[instance] < wanted) & (parts.step[rows] >= 0)
-    k = len(np.unique(instance[partial]))
-    if not k:
+    partial = np.bincount(instance)[instance] < wanted
+    in_steps = parts.step[rows] >= 0
+    k = len(distinct(instance[partial])[0])
+    outside = k - len(distinct(instance[partial & in_steps])[0])
+    if k == outside:
         return joins, []
+    of_them = f" ({outside} of them outside all steps)" if outside else ""
     return joins, [
-        f"{k} of {many} collectives were not seen on all their ranks: they join the ranks "
+        f"{k} of {many} collectives were not seen on all their ranks{of_them}: they join the ranks "
         "seen, and what was spent waiting for the others counts as transfer"
     ]
 

@@ -82,6 +82,13 @@ def test_lists_from_python_are_as_typed_ones():
         ("align-arrivals:factor=much", BadParam, "factor='much'"),
         (("algorithm", "tree"), BadParam, "parameters are a mapping"),
         (7, BadParam, "a policy is a name"),
+        (
+            "align-arrivals:factor=1+2+4",
+            BadParam,
+            "factor='1+2+4': expected a number; a sweep has "
+            "commas between its values: --sweep factor=1,2,4",
+        ),
+        ("batch-a2a:batches=two", BadParam, "batches='two': expected a whole number"),
         ("align-arrivals:factor=inf", BadParam, "factor=inf: expected a finite number"),
         (("datapath", {"alpha": float("nan")}), BadParam, "alpha=nan: expected a finite number"),
         ("optical:switches=9223372036854775807", BadParam, "beyond anything that is counted"),

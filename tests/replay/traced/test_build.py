@@ -193,6 +193,16 @@ def test_unmatched_participation_joins_nobody(tables):
     assert any("1 of 2 collectives were not seen on all their ranks" in w for w in job.warnings)
 
 
+def test_what_is_outside_all_steps_counts_among_what_was_not_seen_whole(tables):
+    two_ranks(tables)
+    for step, start in ((1, 500), (None, 800)):
+        tables.part(0, "all_reduce", start, start + 90, instance=None, stream=7, step=step,
+                    group_size=2)  # fmt: skip
+    job = kineto.build(tables.frames())
+    said = "2 of 3 collectives were not seen on all their ranks (1 of them outside all steps)"
+    assert any(said in w for w in job.warnings)
+
+
 def test_clock_error_shows_in_the_replay(tables):
     # Rank 0 leaves at 290, before rank 1 came at 300: no barrier can do that.
     for rank, (start, end) in enumerate(((100, 290), (300, 400))):
