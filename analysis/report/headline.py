@@ -31,6 +31,9 @@ COLOURS = {
     "idle": "idle_launch_bound",
 }
 
+UNSPLIT = "of each collective one rank was seen"
+"""Why nothing says what part of communication is wait."""
+
 MOST_OUTLIERS = 4
 """Odd steps that are named."""
 
@@ -142,16 +145,21 @@ def _labels(facts: Mapping[str, Any]) -> list[str]:
 def _tiles(facts: Mapping[str, Any]) -> list[str]:
     total = facts["step_ns"]
     tiles, segments = [], []
+    # Nothing of it could be split: then no wait and no transfer is not what was found.
+    unsplit = facts["unsplit_ns"] and not facts["wait_ns"] and not facts["transfer_ns"]
     for group in frames.GROUPS:
         ns = facts[f"{group}_ns"]
         if group == "unsplit" and not ns:
             continue
         share = ns / total if total else 0.0
         colour = COLOURS[group]
+        unknown = group in ("wait", "transfer") and unsplit
+        said = "not known" if unknown else units.time(ns)
+        part = UNSPLIT if unknown else units.percent(share)
         tiles.append(
             f'<div class="tile" data-group="{group}"><span class="dot {colour}"></span>'
             f'<span class="what">{TILES[group]}</span>'
-            f'<strong>{units.time(ns)}</strong><span class="part">{units.percent(share)}</span>'
+            f'<strong>{said}</strong><span class="part">{part}</span>'
             '<span class="picked" aria-live="polite"></span></div>'
         )
         segments.append(f'<i class="{colour}" style="width:{share * 100:.3f}%"></i>')

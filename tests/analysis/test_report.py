@@ -73,6 +73,15 @@ def test_the_page_says_where_the_step_went_and_who_is_waited_for(data: dict[str,
     assert "truncated" in text
 
 
+def test_a_wait_that_nothing_tells_is_not_said_to_be_none(data: dict[str, Any]) -> None:
+    facts = {**data["facts"], "wait_ns": 0, "transfer_ns": 0, "unsplit_ns": 350}
+    text = Page(report.page({**data, "facts": facts})).text
+    for what in ("exposed wait", "exposed transfer"):
+        assert f"{what} not known of each collective one rank was seen" in text
+        assert f"{what} 0 ns" not in text
+    assert "exposed communication (wait not known) 350 ns 35.0 %" in text
+
+
 def test_charts_hold_the_numbers_of_the_frames(data: dict[str, Any]) -> None:
     page = Page(report.page(data))
     drawn = json.loads(page.scripts[0])
