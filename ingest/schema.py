@@ -795,6 +795,19 @@ MADE_SM_PARTS = Table(
     made=True,
 )
 
+MADE_MARKS = Table(
+    "_made_marks",
+    "an event of a host that collects garbage or loads data",
+    (
+        RANK,
+        Column("garbage", BOOL, "", "it collects garbage"),
+        Column("start_ns", I64, "ns", "start on the job's clock"),
+        Column("end_ns", I64, "ns", "end on the job's clock"),
+    ),
+    derived=True,
+    made=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
@@ -802,7 +815,7 @@ TABLES: dict[str, Table] = {
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
         CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
         MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
-        MADE_SM_PARTS,
+        MADE_SM_PARTS, MADE_MARKS,
     )
 }  # fmt: skip
 

@@ -2,8 +2,11 @@
 -- requires: clocks, waits
 
 -- One row a rank that has GPU work. The others are measured on their host.
-CREATE VIEW _device_ranks AS
+CREATE VIEW _computed_device_ranks AS
 SELECT DISTINCT job, rank FROM events WHERE kind = 'kernel';
+CREATE VIEW _stored_device_ranks AS
+SELECT DISTINCT job, rank FROM _made_kernels WHERE kind = 'kernel';
+CREATE VIEW _device_ranks AS FROM _computed_device_ranks;
 
 -- One row an interval of work, on the job's clock, of class comm, compute or copy.
 -- On a rank with a GPU: its kernels (comm by category, else compute) and its copies; annotations'

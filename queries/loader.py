@@ -95,19 +95,27 @@ STORED = {
     "gaps": "_made_gaps",
     "composition": "_made_composition",
     "kernels": "_made_kernels",
+    "device_ranks": "_made_kernels",
     "rail_load": "_made_rail_load",
     "sm_parts": "_made_sm_parts",
 }
 """Views `_<name>` whose rows a job may have stored (`_stored_<name>`, of which table), so that they
 need not be computed (`_computed_<name>`)."""
 
-SPARED = {"spent": "_made_covered", "covered": "_made_covered", "rail_left_out": "_made_rail_load"}
+SPARED = {
+    "spent": "_made_covered",
+    "covered": "_made_covered",
+    "rail_left_out": "_made_rail_load",
+    "host_marks": "_made_sm_parts",
+}
 """Views that have other rows where a job has this table: `_stored_spent` without work, as
-`_stored_covered` says what all the work came to; and what no rail has, of which there may be
-nothing, where what rails have is stored."""
+`_stored_covered` says what all the work came to; and those of which there may be nothing to store,
+where what is made beside them is stored."""
 
 _OF_ACCOUNTS = frozenset(
-    v for v, table in (STORED | SPARED).items() if table in OF_EVENTS and v != "sm_parts"
+    v
+    for v, table in (STORED | SPARED).items()
+    if table in OF_EVENTS and v not in ("sm_parts", "host_marks", "device_ranks")
 )
 """Those of them that follow from accounts of events."""
 

@@ -102,8 +102,37 @@ WITH parts AS MATERIALIZED (
     -- And one before all: what begins before the first may run beyond it.
     SELECT DISTINCT job, rank, unnest([from_ns, until_ns, -9223372036854775808]) AS t
     FROM stretches
+), watched AS MATERIALIZED (
+    -- Nothing of other ranks is looked at: in a large job most are on no such communicator.
+    SELECT DISTINCT job, rank FROM stretches
+), on_device AS MATERIALIZED (
+    FROM _device_ranks SEMI JOIN watched USING (job, rank)
 ), spent AS MATERIALIZED (
-    FROM _spent
+    FROM _spent SEMI JOIN watched USING (job, rank)
+), mark_points AS (
+    SELECT
+        job, rank,
+        unnest([start_ns, end_ns]) AS t,
+        unnest([CASE WHEN garbage THEN end_ns END, NULL]) AS garbage_until_ns,
+        unnest([end_ns, NULL]) AS until_ns
+    FROM _host_marks SEMI JOIN watched USING (job, rank)
+), mark_pieces AS (
+    SELECT
+        job, rank, t AS start_ns,
+        lead(t) OVER w AS end_ns,
+        max(garbage_until_ns) OVER w AS garbage_until_ns,
+        max(until_ns) OVER w AS until_ns
+    FROM mark_points
+    WINDOW w AS (PARTITION BY job, rank ORDER BY t ROWS UNBOUNDED PRECEDING)
+), marks AS (
+    -- One row a stretch of a rank's time in which its host collects garbage or, else, loads data;
+    -- they never overlap.
+    SELECT
+        job, rank, start_ns, end_ns,
+        CASE WHEN garbage_until_ns > start_ns THEN 'garbage_collection'
+             ELSE 'idle_data_loading' END AS class
+    FROM mark_pieces
+    WHERE end_ns > start_ns AND until_ns > start_ns
 ), marked AS MATERIALIZED (
     -- While the host collects garbage or loads data, idle time other than waiting for a stream is
     -- that, and so is what a rank without a GPU computes.
@@ -121,12 +150,12 @@ WITH parts AS MATERIALIZED (
             -- What of it is new: these never overlap.
             SELECT s.job, s.rank, false, s.class, s.end_ns - s.compute_ns, s.end_ns, NULL, NULL
             FROM (FROM spent WHERE NOT idle AND compute_ns > 0) s
-            ANTI JOIN _device_ranks d USING (job, rank)
+            ANTI JOIN on_device d USING (job, rank)
         )
     ) s
     JOIN (
         SELECT *, unnest(range(_bucket(start_ns), _bucket(end_ns - 1) + 1)) AS bucket
-        FROM _host_marks
+        FROM marks
     ) m USING (job, rank, bucket)
     WHERE s.start_ns < m.end_ns AND m.start_ns < s.end_ns
       AND bucket = _bucket(greatest(s.start_ns, m.start_ns))
@@ -183,7 +212,7 @@ WITH parts AS MATERIALIZED (
     UNION ALL
     SELECT
         job, rank, at_ns, compute_ns, with_transfer_ns, with_unsplit_ns, with_comm_ns, with_copy_ns
-    FROM _covered
+    FROM _covered SEMI JOIN watched USING (job, rank)
 ), idled AS (
     -- What never overlaps counts where it begins: gaps begin and end where participations do.
     SELECT
@@ -316,13 +345,16 @@ WITH parts AS MATERIALIZED (
         e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
     FROM (
-        FROM events WHERE kind = 'kernel'
+        FROM events SEMI JOIN on_device USING (job, rank) WHERE kind = 'kernel'
         UNION ALL
-        FROM (FROM events WHERE kind = 'host_op') ANTI JOIN _device_ranks USING (job, rank)
+        FROM events SEMI JOIN (FROM watched ANTI JOIN on_device USING (job, rank)) USING (job, rank)
+        WHERE kind = 'host_op'
     ) e
     LEFT JOIN _rank_clocks k USING (job, rank)
-    WHERE e.job IN (SELECT job FROM computing)
-      AND coalesce(e.category, '') <> 'comm' AND e.dur_ns >= 0
+    SEMI JOIN (
+        SELECT DISTINCT job, rank FROM stretches SEMI JOIN computing USING (job, key)
+    ) c ON c.job = e.job AND c.rank = e.rank
+    WHERE coalesce(e.category, '') <> 'comm' AND e.dur_ns >= 0
 ), by_slot AS (
     SELECT
         m.job, m.rank, m.t, w.name,

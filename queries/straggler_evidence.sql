@@ -53,39 +53,17 @@ CREATE VIEW _stored_covered AS FROM _made_covered;
 CREATE VIEW _computed_covered AS FROM _made_covered WHERE false;
 CREATE VIEW _covered AS FROM _computed_covered;
 
--- One row a stretch of a rank's time in which its host collects garbage or, else, loads data; they
--- never overlap.
-CREATE VIEW _host_marks AS
-WITH marks AS (
-    SELECT
-        e.job, e.rank, is_garbage_collection(e.kind, e.name) AS garbage,
-        _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
-        _aligned_ns(e.start_ns + e.dur_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS end_ns
-    FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
-    WHERE e.dur_ns > 0 AND e.kind IN ('annotation', 'host_op', 'python')
-      AND (is_garbage_collection(e.kind, e.name) OR is_data_loading(e.kind, e.name))
-), points AS (
-    SELECT
-        job, rank,
-        unnest([start_ns, end_ns]) AS t,
-        unnest([CASE WHEN garbage THEN end_ns END, NULL]) AS garbage_until_ns,
-        unnest([end_ns, NULL]) AS until_ns
-    FROM marks
-), swept AS (
-    SELECT
-        job, rank, t AS start_ns,
-        lead(t) OVER w AS end_ns,
-        max(garbage_until_ns) OVER w AS garbage_until_ns,
-        max(until_ns) OVER w AS until_ns
-    FROM points
-    WINDOW w AS (PARTITION BY job, rank ORDER BY t ROWS UNBOUNDED PRECEDING)
-)
+-- One row an event of a rank's host that collects garbage (`garbage`) or loads data.
+CREATE VIEW _computed_host_marks AS
 SELECT
-    job, rank, start_ns, end_ns,
-    CASE WHEN garbage_until_ns > start_ns THEN 'garbage_collection'
-         ELSE 'idle_data_loading' END AS class
-FROM swept
-WHERE end_ns > start_ns AND until_ns > start_ns;
+    e.job, e.rank, is_garbage_collection(e.kind, e.name) AS garbage,
+    _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns,
+    _aligned_ns(e.start_ns + e.dur_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS end_ns
+FROM events e LEFT JOIN _rank_clocks k USING (job, rank)
+WHERE e.dur_ns > 0 AND e.kind IN ('annotation', 'host_op', 'python')
+  AND (is_garbage_collection(e.kind, e.name) OR is_data_loading(e.kind, e.name));
+CREATE VIEW _stored_host_marks AS FROM _made_marks;
+CREATE VIEW _host_marks AS FROM _computed_host_marks;
 
 -- A number of a time's millisecond or so: intervals that overlap share one.
 CREATE MACRO _bucket(ns) AS ns >> 20;

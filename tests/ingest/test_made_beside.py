@@ -18,6 +18,9 @@ from retime.ingest.writer import PartWriter
 from retime.queries import loader
 
 RANKS = 2
+MARKS = ("gc", "GC", "Manual gc: step 3", "Python GC", "enumerate(DataLoader)#x.__next__", "x",
+         "get_batch", "utils/data/dataloader.py(7): __next__", "garbage-collection",
+         None)  # fmt: skip
 
 
 def rows(table: str, found: list[dict]) -> pa.Table:
@@ -44,6 +47,12 @@ def job(seed: int) -> tuple[list[dict], list[dict]]:
                 "device": r.choice((0, 0, 0, 1, None)), "grid_blocks": r.choice((None, 8, 8, 16)),
                 "block_threads": r.choice((None, 128)),
             })  # fmt: skip
+            if n % 3 == 0:
+                events.append({
+                    "rank": rank, "event_id": id + (1 << 30), "start_ns": r.randint(0, 300),
+                    "dur_ns": r.choice((None, 0, 9)), "name": r.choice(MARKS),
+                    "kind": r.choice(("annotation", "host_op", "python", "runtime")),
+                })  # fmt: skip
             if talks and r.random() < 0.7:
                 collectives.append({
                     "rank": rank, "event_id": id, "comm": r.choice(("w", "v", None)),
@@ -93,6 +102,8 @@ def test_stored_rows_are_those_of_the_view(tmp_path: Path, monkeypatch, seed: in
         c[:2] for c in computed.execute("DESCRIBE _sm_parts").fetchall()
     ]
     assert stored.execute(query.format("_sm_parts")).fetchall() == expected
+    marks = computed.execute(query.format("_host_marks")).fetchall()
+    assert stored.execute(query.format("_host_marks")).fetchall() == marks
     budget = computed.execute(query.format("sm_budget")).fetchall()
     assert _rounded(stored.execute(query.format("sm_budget")).fetchall()) == _rounded(budget)
 
@@ -111,7 +122,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_view(tmp_path: Path, monkeyp
         with pytest.raises(Odd):
             beside.write(
                 writer, slices.of(folder(tmp_path)), [its],
-                {"collectives": TABLES["collectives"].schema.empty_table()},
+                {t: TABLES[t].schema.empty_table() for t in ("collectives", "ranks")},
             )  # fmt: skip
         writer.abort()
 
