@@ -45,7 +45,7 @@ def test_codes_of_texts(drawn, kind, cut):
     made = plain if kind == "text" else [c.dictionary_encode().cast(dtype) for c in plain]
     tables = [pa.table({"x": pa.chunked_array(made, dtype)}), pa.table({"y": [1]})]
     every = [v for c in drawn for v in c[cut:]] + [None]
-    got = coded(tables, "x", np.arange(len(every)), lambda ts: ["abc".index(t) for t in ts])
+    got = coded(tables, "x", np.arange(len(every)), lambda ts: ["abc".index(t or "") for t in ts])
     assert got.tolist() == [-1 if v is None else "abc".index(v) for v in every]
 
 
