@@ -107,7 +107,17 @@ def _case(case: dict[str, Any]) -> str:
     wrong = "".join(f"\n**Answers differ**: {w}\n" for w in case["disagree"])
     size = f"{words.number(case['n'])} {case['unit']}"
     text = f"### {case['name']} ({size})\n\n{note}" + table(heads, lines) + wrong
-    return text + "".join(_parts(w) for w in case["ways"] if "rounds" in w)
+    text += "".join(_parts(w) for w in case["ways"] if "rounds" in w)
+    return text + "".join(_met(b) for b in case.get("bounds", ()) if b.get("parts"))
+
+
+def _met(bound: dict[str, Any]) -> str:
+    """Which parts meet a goal that is about each of them, and which do not."""
+    over = [(s, name) for name, s in bound["parts"].items() if s > bound["bound"]]
+    named = ", ".join(f"`{name}` {words.seconds(s)}" for s, name in sorted(over, reverse=True))
+    within = ", ".join(f"`{n}`" for n, s in sorted(bound["parts"].items()) if s <= bound["bound"])
+    missed = f" Over it: {named}." if over else ""
+    return f"\nGoal, {bound['goal']}: met by {within or 'none'}.{missed}\n"
 
 
 def _parts(way: dict[str, Any]) -> str:

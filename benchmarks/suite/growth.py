@@ -12,8 +12,18 @@ MOST = 1.1
 NOTHING_S = 0.05
 """A part that takes less at the largest size is start-up and noise: no power is told of it."""
 
-REASONS: dict[str, str] = {}
-"""By the name of a line: why it grows faster than its input."""
+REASONS: dict[str, str] = {
+    "queries, every view: replay_scores": (
+        "for every eight ranks of a job it walks the whole graph once: what it asks is ranks times "
+        "events"
+    ),
+    **dict.fromkeys(
+        ("queries, every view: rail_load", "queries, every view: rail_imbalance"),
+        "what overlaps on a link is found by sorting, n log n; from half a million rows of its "
+        "tables on it is stored with the job, and no view does it",
+    ),
+}
+"""By the name of a line, or of a part of one: why it grows faster than its input."""
 
 
 def power(n: Sequence[float], values: Sequence[float]) -> float | None:

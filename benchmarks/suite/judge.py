@@ -106,12 +106,23 @@ def _bound(case: Case, bound: Bound, rounds: Rounds, missing: dict[str, str]) ->
         slow = [_slowest(r.get("parts", {}), bound.among) for r in ran]
         values = [s for _, s in slow]
         out["part"] = max(slow, key=lambda s: s[1])[0]
+        out["parts"] = _worst(ran, bound.among)
     elif bound.what == "rate":
         values = [1 / _unit_s(case, way, r) for r in ran]
     else:
         values = [_seconds(way, r) for r in ran]
     out |= {"values": values, **spread(values, "value")}
     return {**out, **_verdict(bound.bound, values, at_most=bound.at_most)}
+
+
+def _worst(ran: list[dict[str, Any]], among: tuple[str, ...]) -> dict[str, float]:
+    """The parts that a bound is about, with the seconds of their slowest round."""
+    found: dict[str, float] = {}
+    for r in ran:
+        for name, s in r.get("parts", {}).items():
+            if not among or name in among:
+                found[name] = max(s, found.get(name, 0.0))
+    return found
 
 
 def _slowest(parts: dict[str, float], among: tuple[str, ...]) -> tuple[str, float]:

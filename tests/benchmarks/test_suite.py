@@ -127,6 +127,9 @@ def test_the_slowest_of_some_parts():
         ("c", [4], "missed"), ("b", [0.75], "met")
     ]  # fmt: skip
     assert judge.missed(found) == [("w", "c")]
+    assert [docs._met(b) for b in found["bounds"]] == [
+        "\nGoal, all: met by `a`, `b`. Over it: `c` 4.00 s.\n", "\nGoal, some: met by `a`, `b`.\n"
+    ]  # fmt: skip
 
 
 def test_peak_memory_is_that_of_the_process_itself(tmp_path):

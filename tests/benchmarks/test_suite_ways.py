@@ -67,7 +67,13 @@ def test_a_view_is_asked_and_profiled(warehouse, monkeypatch):
 
 
 def test_notebooks_ask_views_that_there_are():
-    assert {"step_breakdown", "waits"} <= set(queries.in_notebooks()) < set(queries.public_views())
+    assert set(queries.in_notebooks()) == set(queries.MOST_ASKED) < set(queries.public_views())
+
+
+def test_views_are_asked_again_by_an_open_connection(warehouse):
+    told = queries.warm(warehouse, "waits", "step_breakdown")
+    assert set(told["parts"]) == {"waits", "step_breakdown"}
+    assert min(told["parts"].values()) > 0
 
 
 def test_plain_python_replays_as_the_engine_does():

@@ -75,19 +75,22 @@ def _overlap(name: str, ranks: int, warehouse: Path, *more: Way) -> Case:
 
 
 def _views(what: str, ranks: int, warehouse: Path, inputs: Inputs) -> Case:
-    name = "every public view, cold"
+    name, again = "every public view, cold", "what notebooks use most, connection open"
+    asked = inputs.in_notebooks
     return Case(
         f"queries, views of {what}", "queries", ranks, "ranks",
         (Way(name, OURS, way("queries.views", warehouse), 2, "inside_s", rounds=1,
-             part=way("queries.view", warehouse, PART)),),
+             part=way("queries.view", warehouse, PART)),
+         Way(again, OURS, way("queries.warm", warehouse, *asked), 2, "inside_s", rounds=1,
+             part=way("queries.view", warehouse, PART))),
         bounds=(
             Bound(name, "slowest", 10.0, "every view under 10 s cold"),
-            Bound(name, "slowest", 1.0, "under 1 s for views that notebooks use most",
-                  inputs.in_notebooks),
+            Bound(again, "slowest", 1.0, "under 1 s for the views that notebooks use most"),
         ),
         note="Each view in a process and by a connection of its own, every column of every row; "
              "the files are dropped from the page cache before. A view that rests on a replay "
-             "replays the job, if it is the first to ask.",
+             "replays the job, if it is the first to ask. What notebooks use most is what they "
+             f"ask more than once, all together: {', '.join(asked)}.",
     )  # fmt: skip
 
 

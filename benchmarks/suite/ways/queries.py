@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,6 @@ def views(folder: str, *names: str) -> dict[str, Any]:
 
 def together(folder: str) -> dict[str, Any]:
     """Every view by one connection, one after the other: seconds of each."""
-    import time
-
     import retime
 
     con = retime.open(folder).connect(JOB)
@@ -110,11 +109,52 @@ def together(folder: str) -> dict[str, Any]:
     return {"parts": parts, "cpu_parts": cpu_parts}
 
 
+def warm(folder: str, *names: str) -> dict[str, Any]:
+    """Each view by a connection that is open and has answered it once: seconds of each, as a cell
+    of a notebook that is run again has them."""
+    import retime
+
+    con = retime.open(folder).connect(JOB)
+    parts: dict[str, float] = {}
+    cpu_parts: dict[str, float] = {}
+
+    def hashed(name: str) -> str:
+        columns = [r[0] for r in con.execute(f'DESCRIBE "{name}"').fetchall()]
+        listed = ", ".join(f'"{c}"' for c in columns)
+        return f'SELECT count(*), sum(hash({listed})) FROM "{name}"'
+
+    for name in names:
+        con.execute(hashed(name)).fetchone()
+
+    def ask() -> None:
+        for name in names:
+            query, began, cpu = hashed(name), time.perf_counter(), time.process_time()
+            con.execute(query).fetchone()
+            parts[name] = time.perf_counter() - began
+            cpu_parts[name] = time.process_time() - cpu
+
+    timed(ask)
+    return {"parts": parts, "cpu_parts": cpu_parts}
+
+
 def public_views() -> list[str]:
     """As `benchmarks.views` has them: what a replay gives first, then what the manual lists."""
     from benchmarks.views import public_views as names
 
     return names()
+
+
+MOST_ASKED = {
+    "step_breakdown": "where a step went: asked nine times, by most notebooks and by every page",
+    "waits": "a rank's part in a collective: what all that is said of waiting is counted from",
+    "collective_instances": "whole collectives: late starts, sizes and their bandwidths",
+    "idle_gaps": "why a rank has nothing to do",
+    "step_composition": "what the time of a step on a rank is of, down to the kernel",
+    "stragglers": "who is late and why: the first question of two notebooks and of `show`",
+    "lateness_trend": "whether a rank is getting later: drawn by the notebook of late ranks",
+}
+"""The public views that the notebooks ask more than once, and so people by them, with what for:
+these have to answer while one waits for a cell. Others are asked once a notebook."""
 
 
 def in_notebooks() -> list[str]:
