@@ -31,12 +31,16 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 0 if few else min(cores or 1, MOST_WORKERS)
 
 
+FIRST = ("test_on_ray.py", "test_table.py")
+"""A cluster, and all real traces at once: a process that has one of their tests needs minutes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of a cluster come first, so that one process has all of them and starts one.
+    """The tests of FIRST come first, so that one process has all of each, and none at the end.
 
     Processes get equal shares of the list, in order, and are relieved of what is last in theirs.
     """
-    items.sort(key=lambda item: item.path.name != "test_on_ray.py")
+    items.sort(key=lambda item: item.path.name not in FIRST)
 
 
 @pytest.hookimpl(wrapper=True)
