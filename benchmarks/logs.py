@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 OBVIOUS_MB = 20
-FORMATS = ("nccl-calls", "nccl-calls.gz", "nccl-tuning", "nccl-links", "nccl-output",
-           "inspector", "inspector-verbose", "inspector-4.3")  # fmt: skip
+FORMATS = ("nccl-calls", "nccl-calls.gz", "nccl-tuning", "nccl-links", "nccl-start", "nccl-output",
+           "inspector", "inspector-verbose", "inspector-4.3", "inspector-proxies")  # fmt: skip
 
 _RANKS = 8
 _OPS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast")
@@ -138,9 +138,80 @@ def _log(kind: str) -> Iterator[str]:
         yield "".join(piece)
 
 
+_START_RANKS, _HOST_RANKS, _CHANNELS = 1024, 8, 16
+
+
+def _start() -> Iterator[str]:
+    """A large job's start-up without end: communicator after communicator sets up its channels.
+
+    What a member prints has the kinds and shares of lines of a real job's output, with as many
+    channels as large machines have; members print side by side, so that their lines mix.
+    """
+    n = 0
+    while True:
+        size = (_START_RANKS, 8, 128, 8, 16, 64)[n % 6]
+        groups = min(_START_RANKS // size, 16)
+        for group in range(groups):
+            stride = 1 if n % 2 == 0 else _START_RANKS // size
+            first = group * size if stride == 1 else group
+            members = [first + stride * k for k in range(size)]
+            each = [list(_member(n, group, members, k)) for k in range(size)]
+            for start in range(0, size, 32):  # as many processes as write at once
+                some = each[start : start + 32]
+                mixed = [some[j][i] for i in range(max(map(len, some)))
+                         for j in range(len(some)) if i < len(some[j])]  # fmt: skip
+                yield "".join(mixed)
+        n += 1
+
+
+def _member(n: int, group: int, members: list[int], k: int) -> Iterator[str]:
+    """The lines of a member of a communicator while it is made."""
+    size, rank = len(members), members[k]
+    host, device = divmod(rank, _HOST_RANKS)
+    pid = 40_000 + rank
+    head = f"node-{host:04d}:{pid}:{pid + 900 + n} [{device}] NCCL INFO "
+    pointer = f"0x7f{n:04x}{group:02x}{rank:04x}0"
+    said = (f"comm {pointer} rank {k} nranks {size} cudaDev {device} nvmlDev {device} busId "
+            f"{device + 1}9000 commId 0x{n + 1:06x}{group:04x}")  # fmt: skip
+    if n == 0:
+        nics = " ".join(f"[{i}]mlx5_{i}:1/RoCE" for i in range(8))
+        yield f"{head}Bootstrap : Using eth0:10.0.{host}.1<0>\n"
+        yield f"{head}NET/IB : Using {nics} [RO]; OOB eth0:10.0.{host}.1<0>\n"
+        yield f"{head}Using network IB\n"
+    yield f"{head}ncclCommInitRank {said} - Init START\n"
+    yield f"{head}Setting affinity for GPU {device} to ffff,ffffffff,00000000,0000ffff\n"
+    yield (f"{head}comm {pointer} rank {k} nRanks {size} nNodes {size // _HOST_RANKS or 1} "
+           f"localRanks {min(size, 8)} localRank {device} MNNVL 0\n")  # fmt: skip
+    if k == 0:
+        for c in range(_CHANNELS):
+            order = " ".join(f"{i:3d}" for i in range(min(size, 20)))
+            yield f"{head}Channel {c:02d}/{_CHANNELS:02d} : {order}\n"
+    up, down = (k - 1) // 2 if k else -1, [c if c < size else -1 for c in (2 * k + 1, 2 * k + 2)]
+    trees = " ".join(f"[{c}] {down[0]}/{down[1]}/-1->{k}->{up}" for c in range(_CHANNELS))
+    yield f"{head}Trees {trees}\n"
+    yield f"{head}P2P Chunksize set to 131072\n"
+    near = [p for p in (up, *down) if p >= 0]
+    for peers, done in (((k + 1, k - 1), "rings"), ((*near,), "trees")):
+        for peer in (p % size for p in peers):
+            far = members[peer] // _HOST_RANKS != host
+            mine, other = f"{k}[{device}]", f"{peer}[{members[peer] % _HOST_RANKS}]"
+            for c in range(_CHANNELS):
+                if not far:
+                    yield f"{head}Channel {c:02d}/0 : {mine} -> {other} via P2P/CUMEM\n"
+                    continue
+                nic = f"via NET/IB/{(device + c) % 8}/GDRDMA"
+                yield f"{head}Channel {c:02d}/0 : {other} -> {mine} [receive] {nic}\n"
+                yield f"{head}Channel {c:02d}/0 : {mine} -> {other} [send] {nic}\n"
+        yield f"{head}Connected all {done}\n"
+    yield f"{head}threadThresholds 8/8/64 | {8 * size}/8/64 | 512 | 512\n"
+    yield f"{head}{_CHANNELS} coll channels, 16 collnet channels, 0 nvls channels\n"
+    yield f"{head}ncclCommInitRank {said} - Init COMPLETE\n"
+
+
 def _inspector(kind: str) -> Iterator[str]:
     """Pieces of Inspector's lines without end."""
     n, at = 0, 1752867229235059
+    version = "v4.0" if kind in ("inspector", "inspector-verbose") else "v4.3"
     while True:
         piece = []
         for _ in range(5_000):
@@ -150,7 +221,7 @@ def _inspector(kind: str) -> Iterator[str]:
                 "nnodes": 1,
             }  # fmt: skip
             metadata = {
-                "inspector_output_format_version": "v4.3" if kind == "inspector-4.3" else "v4.0",
+                "inspector_output_format_version": version,
                 "git_rev": "", "rec_mechanism": "nccl_profiler_interface",
                 "dump_timestamp_us": at, "hostname": "node-001", "pid": 77,
             }  # fmt: skip
@@ -168,21 +239,39 @@ def _inspector(kind: str) -> Iterator[str]:
                 perf["event_trace_ts"] = {"coll_start_ts": at, "coll_stop_ts": at + 5,
                                           "kernel_events": kernels}  # fmt: skip
             record = {"header": header, "metadata": metadata, "coll_perf": perf}
-            if kind == "inspector-4.3":
+            if kind in ("inspector-4.3", "inspector-proxies"):
                 if n % 1000 == 0:
-                    stats = {"coll_records": 1000, "p2p_records": 0, "proxy_records": 0}
+                    stats = {"coll_records": 1000, "p2p_records": 0, "proxy_records": 4000}
                     first = {"header": header, "metadata": metadata, "dump_stats": stats}
                     piece.append(json.dumps(first, separators=(",", ":")) + "\n")
                 record = {"coll_perf": perf}
             piece.append(json.dumps(record, separators=(",", ":")) + "\n")
+            if kind == "inspector-proxies":
+                piece += [_proxy(n, k, at) for k in range(4)]
             n += 1
         yield "".join(piece)
+
+
+def _proxy(n: int, k: int, at: int) -> str:
+    """A record of what a proxy sent or got for the n-th operation of its file."""
+    trace = {
+        "record_type": "proxy_op", "record_sn": 4 * n + k, "parent_type": "coll",
+        "parent_sn": n // 3, "proxy_op_sn": 4 * n + k, "rank": 3, "channel_id": k // 2,
+        "peer": 4 - 2 * (k % 2), "direction": ("send", "recv")[k % 2], "n_steps": 8,
+        "n_steps_completed": 8, "n_steps_dropped": 0, "trans_size_bytes": 1 << 20,
+        "event_trace_ts": {"proxy_op_start_ts": at, "proxy_op_in_progress_ts": at + 3,
+                           "proxy_op_stop_ts": at + 90},
+    }  # fmt: skip
+    return json.dumps({"proxy_trace": trace}, separators=(",", ":")) + "\n"
 
 
 def write(path: Path, kind: str, size_mb: float) -> int:
     """Writes a log of a kind of `FORMATS`; its bytes before they were packed."""
     plain = kind.removesuffix(".gz")
-    pieces = _inspector(plain) if plain.startswith("inspector") else _log(plain)
+    if plain == "nccl-start":
+        pieces = _start()
+    else:
+        pieces = _inspector(plain) if plain.startswith("inspector") else _log(plain)
     n = 0
     with gzip.open(path, "wt", 6) if kind.endswith(".gz") else open(path, "w") as f:
         while n < size_mb * 1e6:
