@@ -47,9 +47,13 @@ def names_of(ids: pa.ChunkedArray, strings: Strings, unknown: str) -> pa.Diction
         t if t is not None else (unknown if i == NULL else f"{unknown} {i}")
         for i, t in zip(known.tolist(), texts, strict=True)
     ]
-    return pa.DictionaryArray.from_arrays(
-        pa.array(at.astype(np.int32)), pa.array(words, pa.string())
-    ).cast(pa.string()).dictionary_encode()  # fmt: skip
+    # Each text once (ids may share one), in order of its first row.
+    first = np.full(len(words), len(at), np.int64)
+    first[at[::-1]] = np.arange(len(at) - 1, -1, -1)
+    place, new = np.zeros(len(words), np.int32), {}
+    for one in np.argsort(first).tolist():
+        place[one] = new.setdefault(words[one], len(new))
+    return pa.DictionaryArray.from_arrays(pa.array(place[at]), pa.array(list(new), pa.string()))
 
 
 def small(column: pa.ChunkedArray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import pyarrow as pa
@@ -81,6 +81,16 @@ class CommKernels:
     blocks: np.ndarray
 
 
+def _joined(parts: list[CommKernels]) -> CommKernels:
+    names = [name for p in parts for name in p.name]
+    arrays = {
+        f.name: np.concatenate([getattr(p, f.name) for p in parts])
+        for f in fields(CommKernels)
+        if f.name != "name"
+    }
+    return CommKernels(name=names, **arrays)
+
+
 def calls_of(report: Report, clock: Clock, keys: list[int]) -> dict[int, Launches]:
     """Launches by process, from the runtime calls."""
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -117,40 +127,44 @@ class Maker:
             return
         row, start, end = spans(t, self._clock, self._report, table)
         key = process_key(t["globalPid"].fill_null(0).to_numpy())[row]
-        t = t.take(pa.array(row))
-        names, category, kind = self._described(table, t)
+        names, category, kind = self._described(table, t, row)
         for k, rank in self._ranks.items():
             mine = np.flatnonzero(key == k)
-            if not len(mine):
-                continue
             mine = mine[np.argsort(start[mine], kind="stable")]
-            yield from self._of_rank(
-                table, rank, t.take(pa.array(mine)), row[mine], start[mine], end[mine],
-                names.take(pa.array(mine)), category, kind,
-            )  # fmt: skip
+            kept: list[CommKernels] = []
+            for at in range(0, len(mine), BATCH_ROWS):
+                part = mine[at : at + BATCH_ROWS]
+                yield from self._of_rank(
+                    table, rank, t.take(pa.array(row[part])).combine_chunks(), row[part],
+                    start[part], end[part], names.take(pa.array(part)), category, kind, kept,
+                )  # fmt: skip
+            if kept:
+                self.comm_kernels[rank.rank] = _joined(kept)
 
     def _described(
-        self, table: str, t: pa.Table
+        self, table: str, t: pa.Table, row: np.ndarray
     ) -> tuple[pa.DictionaryArray, dict[str, str] | str | None, str]:
-        """Names as a dictionary, the category of each (or of all), and the kind of the rows."""
+        """Names of these rows as a dictionary, the category of each (or of all), and the kind."""
+        rows = pa.array(row)
         if table == KERNEL:
             strings = self._report.strings
-            names = names_of(
-                pc.coalesce(t["demangledName"], t["shortName"]), strings, "unknown kernel"
-            )
+            ids = pc.coalesce(t["demangledName"], t["shortName"]).take(rows)
+            names = names_of(ids, strings, "unknown kernel")
             words = names.dictionary.to_pylist()
             return names, {w: kernels.category_of_kernel(w) for w in words}, "kernel"
         if table == MEMCPY:
-            code = small(t["copyKind"]) << 16 | small(t["srcKind"]) << 8 | small(t["dstKind"])
-            return coded(code, copy_name), "copy", "memcpy"
+            kind, source, target = (
+                small(t[c].take(rows)) for c in ("copyKind", "srcKind", "dstKind")
+            )
+            return coded(kind << 16 | source << 8 | target, copy_name), "copy", "memcpy"
         if table == MEMSET:
-            return coded(small(t["memKind"]), set_name), "memset", "memset"
-        ids = t["graphId"].fill_null(-1).to_numpy()
+            return coded(small(t["memKind"].take(rows)), set_name), "memset", "memset"
+        ids = t["graphId"].take(rows).fill_null(-1).to_numpy()
         return coded(ids, lambda i: f"graph {i}" if i >= 0 else "graph"), None, "other"
 
     def _of_rank(
         self, table: str, rank: Rank, t: pa.Table, row: np.ndarray, start: np.ndarray,
-        end: np.ndarray, names: pa.DictionaryArray, category, kind: str,
+        end: np.ndarray, names: pa.DictionaryArray, category, kind: str, kept: list[CommKernels],
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         correlation = t["correlationId"].fill_null(NULL).to_numpy()
         at = launch_of(rank.calls, correlation)
@@ -181,25 +195,28 @@ class Maker:
         if table == KERNEL:
             columns["grid_blocks"] = product(t, "gridX", "gridY", "gridZ")
             columns["block_threads"] = int32(product(t, "blockX", "blockY", "blockZ"))
-            self._keep(rank, names, category, ids, start, end, stream, at, launched, step,
-                       columns["grid_blocks"])  # fmt: skip
+            mine = self._comm(rank, names, category, ids, start, end, stream, at, launched, step,
+                              columns["grid_blocks"])  # fmt: skip
+            if mine is not None:
+                kept.append(mine)
         elif table in (MEMCPY, MEMSET):
             columns["bytes"] = t["bytes"].combine_chunks()
         yield from events(columns)
 
-    def _keep(
+    def _comm(
         self, rank: Rank, names, category, ids, start, end, stream, at, launched, step, blocks
-    ) -> None:
+    ) -> CommKernels | None:
+        """Those of these kernels that are communication."""
         words = names.dictionary.to_pylist()
         is_comm = np.array([category[w] == "comm" for w in words] or [False])
         codes = names.indices.to_numpy()
         mine = np.flatnonzero(is_comm[codes]) if len(codes) else np.empty(0, np.int64)
         if not len(mine):
-            return
+            return None
         thread = np.full(len(mine), NULL)
         have = at[mine] >= 0
         thread[have] = rank.calls.thread[at[mine][have]]
-        self.comm_kernels[rank.rank] = CommKernels(
+        return CommKernels(
             ids[mine], [words[c] for c in codes[mine].tolist()], start[mine], end[mine],
             stream.fill_null(NULL).to_numpy()[mine], launched[mine], thread, step[mine],
             blocks.fill_null(NULL).to_numpy()[mine],

@@ -71,7 +71,12 @@ class Report:
         """The whole table; without rows where there is none."""
         parts = list(self.batches(table, *names))
         if parts:
-            return pa.concat_tables(parts).combine_chunks()
+            names_of, columns = parts[0].column_names, [p.columns for p in parts]
+            parts.clear()  # a column at a time, so that no more than one is there twice
+            whole = {}
+            for name in reversed(names_of):
+                whole[name] = _whole([c.pop() for c in columns])
+            return pa.table({name: whole[name] for name in names_of})
         declared = {c: k for c, k in READ[table].items() if not names or c in names}
         return pa.schema([(c, ARROW[k]) for c, k in declared.items()]).empty_table()
 
@@ -103,6 +108,13 @@ class Report:
         return sorted(
             t for t in self._carrier.other if not is_bookkeeping(t) and self._carrier.has_rows(t)
         )
+
+
+def _whole(parts: list[pa.ChunkedArray]) -> pa.ChunkedArray:
+    """One chunk of all, or as few as texts need."""
+    found = pa.chunked_array([c for p in parts for c in p.chunks], parts[0].type)
+    one = found.combine_chunks()
+    return one if isinstance(one, pa.ChunkedArray) else pa.chunked_array([one])
 
 
 class Strings:
