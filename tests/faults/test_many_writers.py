@@ -1,4 +1,4 @@
-"""Many writers at once, and readers meanwhile; 32 writers where all is to be tried."""
+"""32 writers at once, and readers meanwhile."""
 
 import pytest
 import small_job
@@ -7,14 +7,14 @@ from whole import undisturbed, whole
 
 WRITERS = 32
 
-FEWER = {"disk": 12, "store": 4}
-"""Unless all are to be tried; the tests' server of a store does one thing at a time."""
+IN_STORE = 4
+"""The tests' server does one thing at a time; of so many, unless all are to be tried."""
 
 
 @pytest.fixture
 def wide(tmp_path, place, long):
     """(paths, expected) of a job of as many ranks as there are writers."""
-    writers = WRITERS if long else FEWER[place.kind]
+    writers = WRITERS if long or place.kind == "disk" else IN_STORE
     paths = small_job.write(tmp_path / "in", range(writers), world=writers, steps=1)
     return paths, undisturbed(tmp_path / "undisturbed", paths)
 
@@ -63,7 +63,7 @@ def test_each_brings_a_rank_of_its_own(tmp_path, wide, processes, place):
 
 def test_all_bring_the_same_four(job, processes, place, long):
     paths, expected = job
-    writers = WRITERS if long else FEWER[place.kind]
+    writers = WRITERS if long or place.kind == "disk" else IN_STORE
     warehouse = place.new("w")
     act = ("ingest", warehouse, paths, "j", {"derive_now": False})
     came = at_once(processes, [(act, {})] * writers, place)
