@@ -13,13 +13,15 @@ import os
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from ..compiled import compiled
+
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
-jit = njit(nogil=True, cache=True, error_model="numpy")
+jit = compiled(error_model="numpy")
 
 MOST_DIGITS = 18
 """Of an integer: more may not fit 64 bits."""
