@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -320,28 +321,35 @@ def _caller(address: int, function: Function) -> Callable[..., int | None]:
     import numpy as np
 
     kinds: list[tuple[Any, int]] = []
-    native: list[Any] = [ctypes.c_void_p, ctypes.c_void_p]
     for text in function.arguments.split():
         name, _, dimensions = text.partition(":")
-        n = int(dimensions or 0)
-        kinds.append((np.dtype(name), n))
-        pointers, sizes = [ctypes.c_void_p] * 2, [ctypes.c_int64] * 2
-        shape = [ctypes.c_int64] * (2 * n)
-        native += [*pointers, *sizes, ctypes.c_void_p, *shape] if n else [ctypes.c_int64]
-    jump = ctypes.CFUNCTYPE(ctypes.c_int32, *native)(address)
+        kinds.append((np.dtype(name), int(dimensions or 0)))
+    # No argument types are declared: each argument comes converted.
+    jump = ctypes.CFUNCTYPE(ctypes.c_int32)(address)
+    number, pointer = ctypes.c_int64.from_param, ctypes.c_void_p.from_param
+    # Most arrays are those of the call before: to convert one takes longer than a short call.
+    last: list[tuple[Any, tuple[Any, ...]]] = [(lambda: None, ())] * len(kinds)
+
+    def converted(i: int, value: Any) -> tuple[Any, ...]:
+        dtype, n = kinds[i]
+        if value.dtype != dtype or value.ndim != n or not value.flags.c_contiguous:
+            raise TypeError(f"{function.name}: not an array of {dtype}, {n} dimensions")
+        head = pointer(None), pointer(None), number(value.size), number(value.itemsize)
+        shape = map(number, (*value.shape, *value.strides))
+        found = *head, pointer(value.ctypes.data), *shape
+        last[i] = weakref.ref(value), found
+        return found
 
     def call(*arguments: Any) -> int | None:
         flat: list[Any] = []
-        for (dtype, n), value in zip(kinds, arguments, strict=True):
+        for i, ((_, n), value) in enumerate(zip(kinds, arguments, strict=True)):
             if not n:
-                flat.append(int(value))
+                flat.append(number(int(value)))
                 continue
-            if value.dtype != dtype or value.ndim != n or not value.flags.c_contiguous:
-                raise TypeError(f"{function.name}: not an array of {dtype}, {n} dimensions")
-            flat += (None, None, value.size, value.itemsize, value.ctypes.data)
-            flat += (*value.shape, *value.strides)
+            known, found = last[i]
+            flat += found if known() is value else converted(i, value)
         result, error = ctypes.c_int64(), ctypes.c_void_p()
-        status = jump(ctypes.addressof(result), ctypes.addressof(error), *flat)
+        status = jump(ctypes.byref(result), ctypes.byref(error), *flat)
         if status not in (0, -2):  # -2 says None
             raise RuntimeError(f"{function.name} ended with {status}")
         return result.value if function.returns else None

@@ -186,6 +186,22 @@ def test_arrays_of_another_kind_are_refused(caches: Path) -> None:
             functions["rebuild_slots"](wrong, hashes, 3)
 
 
+def test_each_call_gets_the_arrays_it_is_given(caches: Path) -> None:
+    functions = machine_code.load(CODE)
+    assert functions is not None
+    hashes = np.arange(3, dtype=np.uint64)
+    one, other = (np.full(size, -1, np.int32) for size in (8, 4))
+    for slots in (one, other, one[:4], one):
+        slots[:] = -1
+        functions["rebuild_slots"](slots, hashes, 3)
+        assert slots.tolist() == [0, 1, 2, *[-1] * (len(slots) - 3)]
+    for size in (4, 8, 16, 32):  # an array that is gone may have had the place of the next
+        slots = np.full(size, -1, np.int32)
+        functions["rebuild_slots"](slots, hashes, 3)
+        assert slots.tolist()[:4] == [0, 1, 2, -1]
+        del slots
+
+
 def test_where_nothing_can_be_kept_nothing_is_begun(
     caches: Path, tmp_path: Path, monkeypatch
 ) -> None:
