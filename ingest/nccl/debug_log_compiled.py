@@ -112,6 +112,8 @@ class _Pass:
             functions["recode"],
             lambda member, place: places.rank_at(self._members[member], place),
         )  # fmt: skip
+        self._batch_of = self._rows.matrix
+        self._rows_room = self._batch_of[: collect.BATCH_ROWS]
         self._numbered = _NumberedCalls(c, places, self._rows.add)
         self._state = np.zeros(of.STATE_SIZE, np.int64)
         self._links = CompiledLinks(c, places, Counter(), functions, self._state)
@@ -143,6 +145,14 @@ class _Pass:
         for rows in (self._rows, self._links.edges, self._links.moved):
             yield from rows.rest()
 
+    @property
+    def _batch(self) -> np.ndarray:
+        """The room for rows of calls until they are taken."""
+        if self._batch_of is not self._rows.matrix:
+            self._batch_of = self._rows.matrix
+            self._rows_room = self._batch_of[: collect.BATCH_ROWS]
+        return self._rows_room
+
     def _block(self, block: Block) -> Iterator[tuple[str, pa.RecordBatch]]:
         state = self._state
         state[of.N], state[of.BASE], state[of.WHOLE] = block.n, block.base, block.whole
@@ -151,7 +161,7 @@ class _Pass:
             state[of.LIMIT] = min(block.n, self._forget_until(block.base + pos) - block.base)
             self._to_scan()
             why = self._scan(
-                block.data, state, self._slow, self._rows.matrix[: collect.BATCH_ROWS],
+                block.data, state, self._slow, self._batch,
                 self._numbered.counters, self._calls, self._choices, self._kinds, self._scratch,
                 *self._links.arrays(),
                 self._writers.table, self._texts.table, self._kind_texts.table,

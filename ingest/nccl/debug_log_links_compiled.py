@@ -26,6 +26,7 @@ _MOST_WRITERS = 1 << 17
 _MOST_CODES = 1 << 17
 _MOST_OWNERS = 1 << 18
 _MOST_SAID = 2048
+_MOST_NAMED = 256
 _SOURCE = "nccl-log"
 
 
@@ -68,7 +69,10 @@ class CompiledLinks(links.Links):
         self._threads: dict[tuple[str, int, int], int] = {}
         self._writers = np.zeros((_MOST_WRITERS, of.WRITER_COLUMNS), np.int64)
         self._writers_of: defaultdict[str, list[int]] = defaultdict(list)
-        self._names_of: Counter[str] = Counter()
+        self._own_nics: defaultdict[tuple[str, int], dict[Any, str]] = defaultdict(dict)
+        self._host_nics: defaultdict[str, dict[Any, str]] = defaultdict(dict)
+        self._naming: dict[Any, int] = {}
+        self._n_namings = 0
         self._route_codes, self._pointer_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
         self._routes = np.zeros((_MOST_CODES, of.ROUTE_COLUMNS), np.int64)
         self._pointers = np.zeros((_MOST_CODES, of.POINTER_COLUMNS), np.int64)
@@ -116,7 +120,7 @@ class CompiledLinks(links.Links):
         rank = None if process is None else process.rank
         row[of.W_RANK] = NULL if rank is None else rank
         row[of.W_OWNER], row[of.W_THREAD_ID] = owner, at
-        row[of.W_NAMES] = self._names_of[host]
+        row[of.W_NAMES] = self._naming_of(host, pid)
         row[of.W_HOW] = of.ROW
         self._writers_of[host].append(code)
 
@@ -136,12 +140,26 @@ class CompiledLinks(links.Links):
         nic = None if link.net is None else self.nic(writer, link.net, link.index)
         self._routes[code] = of.ROW, self._words.code(link.via), self._words.code(nic)
 
+    def _naming_of(self, host: str, pid: int) -> int:
+        """A number for what a process and its host call NICs: mostly one for processes alike."""
+        own, its = self._own_nics.get((host, pid), {}), self._host_nics.get(host, {})
+        key = None
+        if len(own) + len(its) <= _MOST_NAMED:
+            key = tuple(sorted(own.items())), tuple(sorted(its.items()))
+        if key is None or key not in self._naming:
+            self._n_namings += 1
+            if len(self._naming) >= _MOST_NAMED:
+                self._naming.clear()
+            self._naming[key] = self._n_namings
+        return self._naming[key]
+
     def name_nic(self, key: tuple[str, int, str, int], name: str) -> None:
-        host, _, kind, index = key
-        if (self._nic_names.get(key), self._nic_of_host.get((host, kind, index))) != (name, name):
-            self._names_of[host] += 1
-            for code in self._writers_of[host]:
-                self._writers[code, of.W_NAMES] = self._names_of[host]
+        host, pid, *device = key
+        own, its, device = self._own_nics[host, pid], self._host_nics[host], tuple(device)
+        if (own.get(device), its.get(device)) != (name, name):
+            own[device] = its[device] = name
+            for code in self._writers_of.pop(host, ()):
+                self._writers[code] = 0  # they are learnt again
         super().name_nic(key, name)
 
     # --- what was told -------------------------------------------------------------------------

@@ -310,7 +310,7 @@ def _links(buf, at, start, t, stop, state, edges, moved, said, who, lists, comms
         via = intern(buf, state[of.L_VIA], state[of.L_VIA_END], texts)
         if via == FULL:
             return of.TABLES_FULL
-        code = intern_numbers((mine[of.W_OWNER] << 32) | via, mine[of.W_NAMES], 0, route_codes)
+        code = intern_numbers(via, mine[of.W_NAMES], 0, route_codes)
         if code == FULL:
             return of.TABLES_FULL
         if routes[code, of.R_HOW] == of.UNKNOWN:

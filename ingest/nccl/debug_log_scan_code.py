@@ -20,6 +20,9 @@ CODE = Code(
         f"nccl/{m}.py"
         for m in (
             "debug_log_scan",
+            "debug_log_scan_links",
+            "debug_log_edges",
+            "debug_log_words",
             "debug_log_state",
             "bytes_at",
             "tables_at",

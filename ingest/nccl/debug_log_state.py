@@ -59,8 +59,8 @@ IS_NEITHER, IS_LINK, IS_RING, IS_TREES = range(4)
 (W_HOW, W_THREAD, W_THREAD_END, W_PROCESS, W_PROCESS_END, W_RANK, W_HOST, W_OWNER, W_THREAD_ID,
  W_NAMES, WRITER_COLUMNS) = range(11)  # fmt: skip
 """Of a writer: how its lines are read; where the communicators of its thread and of its process
-begin and end in the list of them; rank, host, process and thread; and how often the names of its
-host's NICs have changed."""
+begin and end in the list of them; rank, host, process and thread; and a number for what it and its
+host call NICs."""
 
 (C_BEGUN, C_MADE, C_UNMADE, C_ENDED, C_PLACE, C_SIZE, C_NAME, C_CODE, C_RANK,
  COMM_COLUMNS) = range(10)  # fmt: skip
