@@ -167,13 +167,14 @@ class _Pass:
                 self._writers.table, self._texts.table, self._kind_texts.table,
                 self._call_codes.table, self._choice_codes.table,
             )  # fmt: skip
-            self._rows.n, self._links.edges.n, self._links.moved.n = (
-                int(state[i]) for i in (of.ROWS, of.EDGES, of.MOVED)
-            )
-            for start, end, kind in self._slow[: int(state[of.SLOW])].tolist():
+            now = state.tolist()
+            edges, moved = self._links.edges, self._links.moved
+            self._rows.n, edges.n, moved.n = now[of.ROWS], now[of.EDGES], now[of.MOVED]
+            slow = now[of.SLOW]
+            for start, end, kind in self._slow[:slow].tolist() if slow else ():
                 self._one_line(block, start, end, kind)
                 yield from self._full()
-            at, end, code = (int(state[i]) for i in (of.POS, of.END, of.CODE))
+            at, end, code = now[of.POS], now[of.END], now[of.CODE]
             if why == of.BARRIER:
                 self._one_line(block, at, end, -1)
                 yield from self._full()
@@ -190,7 +191,8 @@ class _Pass:
                 self._links.learn_route(code, *self._message(block, at, end)[:2])
             elif why == of.TABLES_FULL:
                 self._clear()
-            yield from self._full()
+            if max(self._rows.n, edges.n, moved.n) >= collect.BATCH_ROWS:
+                yield from self._full()
 
     def _full(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         for rows in (self._rows, self._links.edges, self._links.moved):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SOURCE = "nccl-log"
 MOST_SEEN = 500_000
-_MOST_NICS = 100_000
+MOST_NICS = 100_000
 ALONE = "ring of one rank"
 """What rings without an edge are counted as."""
 
@@ -82,24 +82,20 @@ class Links:
         """The NIC that a device of a network is on the writer's host, by its name where known."""
         if index is None:
             return net
-        kind = "IB" if net.startswith("IB") else net
+        kind = network(net)
         name = self._nic_names.get((writer.host, writer.pid, kind, index))
         return name or self._nic_of_host.get((writer.host, kind, index)) or f"{net}/{index}"
-
-    def name_nic(self, key: tuple[str, int, str, int], name: str) -> None:
-        """Notes what a process calls a network's device: (host, pid, network, number)."""
-        host, _, kind, index = key
-        self._nic_names[key] = self._nic_of_host[(host, kind, index)] = name
 
     def nics(self, text: bytes, writer: Writer) -> bool:
         found = say.nics(text)
         if found is None:
             return False
         net, devices = found
-        kind = "IB" if net.startswith("IB") else net
+        kind = network(net)
         for index, name in devices:
-            if len(self._nic_names) < _MOST_NICS:
-                self.name_nic((writer.host, writer.pid, kind, index), name)
+            if len(self._nic_names) < MOST_NICS:
+                self._nic_names[(writer.host, writer.pid, kind, index)] = name
+                self._nic_of_host[(writer.host, kind, index)] = name
             if self.is_new(("nic", writer.host, net, name)):
                 self._add(host=writer.host, device=name, kind="nic",
                            via=f"NET/{net}", source=_SOURCE)  # fmt: skip
@@ -156,3 +152,8 @@ class Links:
                 if child >= 0:
                     self._edge("tree", comm, channel, child, me, writer)
         return bool(found)
+
+
+def network(net: str) -> str:
+    """What a network's devices are numbered within: all kinds of InfiniBand are one."""
+    return "IB" if net.startswith("IB") else net

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,15 @@ _MOST_CODES = 1 << 17
 _MOST_OWNERS = 1 << 18
 _MOST_SAID = 2048
 _MOST_NAMED = 256
+_MOST_NICS_TEXT = 8192
+"""As far as `debug_log_text.nics` reads."""
+
 _SOURCE = "nccl-log"
+
+_Device = tuple[str, int]
+"""Network and number."""
+
+_NO_NICS: dict[_Device, str] = {}
 
 
 class CompiledLinks(links.Links):
@@ -68,9 +77,14 @@ class CompiledLinks(links.Links):
         self._owners: dict[tuple[str, int], int] = {}
         self._threads: dict[tuple[str, int, int], int] = {}
         self._writers = np.zeros((_MOST_WRITERS, of.WRITER_COLUMNS), np.int64)
-        self._writers_of: defaultdict[str, list[int]] = defaultdict(list)
-        self._own_nics: defaultdict[tuple[str, int], dict[Any, str]] = defaultdict(dict)
-        self._host_nics: defaultdict[str, dict[Any, str]] = defaultdict(dict)
+        # By host, then by process: codes of writers, and what `_naming_of` says.
+        self._writers_of: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self._namings_of: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._own_nics: defaultdict[tuple[str, int], dict[_Device, str]] = defaultdict(dict)
+        self._host_nics: defaultdict[str, dict[_Device, str]] = defaultdict(dict)
+        self._n_named = 0
         self._naming: dict[Any, int] = {}
         self._n_namings = 0
         self._route_codes, self._pointer_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
@@ -105,24 +119,22 @@ class CompiledLinks(links.Links):
     def learn_writer(self, code: int, writer: Writer) -> None:
         """Whose the lines of a writer are."""
         host, pid, tid, device = writer
-        row = self._writers[code]
-        row[of.W_HOW] = of.BY_HAND
+        self._writers[code, of.W_HOW] = of.BY_HAND
         try:
             owner, at = _numbered(self._owners, (host, pid)), _numbered(self._threads, writer[:3])
-            row[of.W_HOST] = self._code(host)
+            host_code = self._code(host)
         except _TooMany:
             return
         known, process = self.known, self.places.process(writer)
         thread = self.places.found.by_thread.get((host, pid, tid), ())
         recent = () if process is None else process.comms[-RECENT:]
-        row[of.W_THREAD], row[of.W_THREAD_END] = known.listed((host, pid, tid, None), thread)
-        row[of.W_PROCESS], row[of.W_PROCESS_END] = known.listed((host, pid, device), recent)
         rank = None if process is None else process.rank
-        row[of.W_RANK] = NULL if rank is None else rank
-        row[of.W_OWNER], row[of.W_THREAD_ID] = owner, at
-        row[of.W_NAMES] = self._naming_of(host, pid)
-        row[of.W_HOW] = of.ROW
-        self._writers_of[host].append(code)
+        self._writers[code] = (
+            of.ROW, *known.listed((host, pid, tid, None), thread),
+            *known.listed((host, pid, device), recent), NULL if rank is None else rank, host_code,
+            owner, at, self._naming_of(host, pid),
+        )  # fmt: skip
+        self._writers_of[host][pid].append(code)
 
     def learn_pointer(self, code: int, writer: Writer) -> None:
         """Which communicators a pointer means in the writer's process, one after another."""
@@ -142,25 +154,67 @@ class CompiledLinks(links.Links):
 
     def _naming_of(self, host: str, pid: int) -> int:
         """A number for what a process and its host call NICs: mostly one for processes alike."""
-        own, its = self._own_nics.get((host, pid), {}), self._host_nics.get(host, {})
-        key = None
-        if len(own) + len(its) <= _MOST_NAMED:
-            key = tuple(sorted(own.items())), tuple(sorted(its.items()))
-        if key is None or key not in self._naming:
-            self._n_namings += 1
-            if len(self._naming) >= _MOST_NAMED:
-                self._naming.clear()
-            self._naming[key] = self._n_namings
-        return self._naming[key]
+        number = self._namings_of[host].get(pid)
+        if number is None:
+            key = (
+                frozenset(self._own_nics.get((host, pid), {}).items()),
+                frozenset(self._host_nics.get(host, {}).items()),
+            )
+            number = self._naming.get(key)
+            if number is None:
+                number = self._n_namings = self._n_namings + 1
+                if len(self._naming) >= _MOST_NAMED:
+                    self._naming.clear()
+                self._naming[key] = number
+            self._namings_of[host][pid] = number
+        return number
 
-    def name_nic(self, key: tuple[str, int, str, int], name: str) -> None:
-        host, pid, *device = key
-        own, its, device = self._own_nics[host, pid], self._host_nics[host], tuple(device)
-        if (own.get(device), its.get(device)) != (name, name):
+    def nic(self, writer: Writer, net: str, index: int | None) -> str:
+        if index is None:
+            return net
+        device = links.network(net), index
+        own, its = self._own_nics.get((writer.host, writer.pid)), self._host_nics.get(writer.host)
+        name = own.get(device) if own else None
+        return name or (its.get(device) if its else None) or f"{net}/{index}"
+
+    def nics(self, text: bytes, writer: Writer) -> bool:
+        found = _nics(text[:_MOST_NICS_TEXT])
+        if found is None:
+            return False
+        net, devices, names = found
+        host, pid = writer.host, writer.pid
+        own, its = self._own_nics.get((host, pid), _NO_NICS), self._host_nics.get(host, _NO_NICS)
+        if not (devices.items() <= own.items() and devices.items() <= its.items()):
+            self._name_nics(host, pid, devices)
+        state = self._state
+        if self._nics_told[0] != state[of.CLEARED]:
+            self._nics_told = int(state[of.CLEARED]), set()
+        told, line = self._nics_told, ("nics", host, net, names)
+        if line in told[1]:
+            return True
+        for name in names:
+            if self.is_new(("nic", host, net, name)):
+                self._add(host=host, device=name, kind="nic", via=f"NET/{net}", source=_SOURCE)
+        if told[0] == state[of.CLEARED] and len(names) <= 64 and len(told[1]) < _MOST_CODES:
+            told[1].add(line)
+        return True
+
+    def _name_nics(self, host: str, pid: int, devices: dict[_Device, str]) -> None:
+        """Notes what a process calls its NICs; whoever is told of them so far is learnt again."""
+        changed = False
+        for device, name in devices.items():
+            if self._n_named >= links.MOST_NICS:
+                break
+            own, its = self._own_nics[host, pid], self._host_nics[host]
+            self._n_named += device not in own
+            changed = changed or its.get(device) != name
             own[device] = its[device] = name
-            for code in self._writers_of.pop(host, ()):
-                self._writers[code] = 0  # they are learnt again
-        super().name_nic(key, name)
+        processes = self._writers_of[host]
+        for process in list(processes) if changed else [pid]:
+            for code in processes.pop(process, ()):
+                self._writers[code] = 0
+        namings = self._namings_of[host]
+        namings.clear() if changed else namings.pop(pid, None)
 
     # --- what was told -------------------------------------------------------------------------
 
@@ -226,6 +280,17 @@ class CompiledLinks(links.Links):
 
     def _name(self, name: str | None) -> int:
         return -1 if name is None else self.known.names[name]
+
+
+@lru_cache(maxsize=256)
+def _nics(text: bytes) -> tuple[str, dict[_Device, str], tuple[str, ...]] | None:
+    """(network, names by device, all names in order) that a line of a network gives its NICs."""
+    found = say.nics(text)
+    if found is None:
+        return None
+    net, devices = found
+    kind = links.network(net)
+    return net, {(kind, i): name for i, name in devices}, tuple(name for _, name in devices)
 
 
 class _TooMany(Exception):
