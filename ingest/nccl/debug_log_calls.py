@@ -49,6 +49,8 @@ class Calls:
 
     def number(self, comm: Comm, op: str) -> int:
         """The number of the next operation of its kind on a communicator."""
+        if comm.calls is None:
+            comm.calls = {}
         n = comm.calls.get(op, 0)
         comm.calls[op] = n + 1
         return n

@@ -66,11 +66,15 @@ class Compiled:
 
         for block in blocks(source, quiet, MAX_LINE_BYTES):
             state[of.N], state[of.POS] = block.n, 0
+            view = block.data.data
             while state[of.POS] < block.n:
                 seek = not found.has_message
                 n = said(block.data, state, seek, bounds[:64] if seek else bounds)
                 for start, end in bounds[:n].tolist():
-                    yield block.base + start, line_of(block, start, end, MAX_LINE_BYTES)[0]
+                    line = bytes(view[start : min(end, start + MAX_LINE_BYTES)])
+                    if block.whole and line.endswith(b"\r"):  # as `line_of` has it
+                        line = line[:-1]
+                    yield block.base + start, line
 
     def rows(
         self, source: Source, c: Collector, places: Places

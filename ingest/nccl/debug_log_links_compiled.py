@@ -70,7 +70,7 @@ class CompiledLinks(links.Links):
         state[of.SEED] = int.from_bytes(np.random.default_rng().bytes(7), "little")
         most = links.MOST_SEEN
         self._told_rows = np.empty((most, 5), np.int64)
-        self._told_slots = np.full(1 << (2 * most - 1).bit_length(), -1, np.int64)
+        self._told_slots = np.full(1 << (2 * most - 1).bit_length(), -1, np.int32)
         self._nics_told: tuple[int, set[tuple[Any, ...]]] = (0, set())
         self._said = np.zeros(_MOST_SAID, np.int64)
         self._known: Known | None = None

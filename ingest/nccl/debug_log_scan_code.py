@@ -11,9 +11,9 @@ CODE = Code(
         Function(
             "scan",
             "u1:1 i8:1 i8:2 i8:2 i8:1 i8:2 i8:2 i8:2 u1:1 i8:2 i8:2 i8:1 i8:2 i8:1 i8:2 i8:2 i8:2 "
-            "i8:2 i8:2 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
+            "i8:2 i8:2 i8:2 i8:2 i4:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
-        Function("told", "i8 i8 i8 i8 i8 i8:2 i8:1 i8:1"),
+        Function("told", "i8 i8 i8 i8 i8 i8:2 i4:1 i8:1"),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=tuple(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -70,8 +70,8 @@ class Comm:
     child_count: int | None = None
     color: int | None = None
     name: str = ""
-    calls: dict[str, int] = field(default_factory=dict)
-    """lines of each operation so far"""
+    calls: dict[str, int] | None = None
+    """lines of each operation so far; none where they are counted elsewhere"""
     member: int | None = None
     """its number among those whose members are asked for"""
 
@@ -99,8 +99,8 @@ class Survey:
     def __init__(self) -> None:
         self.processes: dict[tuple[str, int, int], Process] = {}
         self.comms: list[Comm] = []
-        self.by_pointer: dict[tuple[str, int, bytes], list[Comm]] = {}
-        self.by_thread: dict[tuple[str, int, int], list[Comm]] = {}
+        self.by_pointer: defaultdict[tuple[str, int, bytes], list[Comm]] = defaultdict(list)
+        self.by_thread: defaultdict[tuple[str, int, int], list[Comm]] = defaultdict(list)
         self.hosts_of_pid: dict[int, set[str]] = {}
         self.versions: Counter[str] = Counter()
         self.device_names: dict[tuple[str, int, int], str] = {}
@@ -120,6 +120,11 @@ class Survey:
         if not comms:
             return None
         return comms[max(bisect_right(comms, offset, key=lambda c: c.begun) - 1, 0)]
+
+    def latest(self, host: str, pid: int, pointer: bytes) -> Comm | None:
+        """The same while the log is surveyed: the last one so far."""
+        comms = self.by_pointer.get((host, pid, pointer))
+        return comms[-1] if comms else None
 
     def _process(self, host: str, pid: int, device: int) -> Process:
         process = self.processes.get((host, pid, device))
@@ -166,7 +171,8 @@ def survey(source: Source, c: Collector, lines_of: LinesOf = every_line) -> Surv
         for message in messages(line):
             n_comms = len(found.comms)
             _take(found, message, offset + message.start, c)
-            if len(found.comms) > n_comms and (m := _LABEL.fullmatch(line[: message.start])):
+            start = message.start
+            if start and len(found.comms) > n_comms and (m := _LABEL.fullmatch(line[:start])):
                 found.comms[-1].process.label = int(m[1] or m[2] or m[3])
     for (host, pid, device), name in found.device_names.items():
         process = found.processes.get((host, pid, device))
@@ -193,14 +199,14 @@ def _take(found: Survey, message: Message, offset: int, c: Collector) -> None:
     if m := _INIT.search(text):
         _init(found, host, message, m, offset, c)
     elif m := _WORLD.search(text):
-        comm = found.comm_of_pointer(host, writer.pid, m[1], offset)
+        comm = found.latest(host, writer.pid, m[1])
         if comm is not None and (comm.place, comm.size) == (int(m[2]), int(m[3])):
             comm.process.local_rank = int(m[4]) if int(m[4]) <= MAX_RANK else None
         elif writer.device is not None:
             # From 2.20 to 2.22 only this line comes before the rings and trees.
             _add(found, host, message, (m[1], int(m[2]), int(m[3]), writer.device), offset, c)
     elif m := _END.search(text):
-        comm = found.comm_of_pointer(host, writer.pid, m[1], offset)
+        comm = found.latest(host, writer.pid, m[1])
         if comm is not None and comm.begun <= offset and comm.place == int(m[2]):
             comm.ended = offset
 
@@ -209,7 +215,7 @@ def _init(
     found: Survey, host: str, message: Message, m: re.Match[bytes], offset: int, c: Collector
 ) -> None:
     place, size, more = int(m[2]), int(m[3]), m[5]
-    comm = found.comm_of_pointer(host, message.writer.pid, m[1], offset)
+    comm = found.latest(host, message.writer.pid, m[1])
     same = comm is not None and comm.made is None and (comm.place, comm.size) == (place, size)
     if comm is None or not same or (m[6] == b"START" and comm.started):
         comm = _add(found, host, message, (m[1], place, size, int(m[4])), offset, c)
@@ -219,9 +225,9 @@ def _init(
         comm.started = True
     else:
         comm.made = offset
-    if (i := _COMM_ID.search(more)) and int(i[1], 16):
+    if b"commId" in more and (i := _COMM_ID.search(more)) and int(i[1], 16):
         comm.hash_ = int(i[1], 16)
-    if p := _PARENT.search(more):
+    if b"parent" in more and (p := _PARENT.search(more)):
         comm.parent = p[1]
         comm.child_count = int(p[2]) if p[2] is not None else None
         color = _COLOR.search(more)
@@ -251,6 +257,6 @@ def _add(
     comm = Comm(process, pointer, place, size, offset)
     process.comms.append(comm)
     found.comms.append(comm)
-    found.by_pointer.setdefault((host, pid, pointer), []).append(comm)
-    found.by_thread.setdefault((host, pid, message.writer.tid), []).append(comm)
+    found.by_pointer[host, pid, pointer].append(comm)
+    found.by_thread[host, pid, message.writer.tid].append(comm)
     return comm
