@@ -808,6 +808,47 @@ MADE_MARKS = Table(
     made=True,
 )
 
+MADE_COMPARED = Table(
+    "_made_compared",
+    "a rank, and what it did before the collectives that another is late in",
+    (
+        RANK,
+        Column("key", I32, "", "the rank that is late; -1: all ranks, in whole steps"),
+        Column("compute_ns", I64, "ns", "compute"),
+        Column("transfer_ns", I64, "ns", "bytes moving without compute"),
+        Column("comm_ns", I64, "ns", "communication that nothing splits, without these"),
+        Column("wait_ns", I64, "ns", "waiting without these"),
+        Column("memcpy_ns", I64, "ns", "copies without these"),
+        Column("garbage_collection_ns", I64, "ns", "idle, the host collects garbage"),
+        Column("idle_data_loading_ns", I64, "ns", "idle of this class, as those below"),
+        Column("idle_launch_bound_ns", I64, "ns", ""),
+        Column("idle_waiting_for_host_ns", I64, "ns", ""),
+        Column("idle_waiting_for_stream_ns", I64, "ns", ""),
+        Column("idle_unknown_ns", I64, "ns", ""),
+        Column("before_high", I64, "2^32 ns", "when it left the collectives before, added up"),
+        Column("before_low", I64, "ns", "the rest of that"),
+        Column("began_high", I64, "2^32 ns", "when it began its first step, added up"),
+        Column("began_low", I64, "ns", "the rest of that"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_COMPARED_KERNELS = Table(
+    "_made_compared_kernels",
+    "a rank and a name of its kernels before the collectives that another is late in",
+    (
+        RANK,
+        Column("key", I32, "", "as in _made_compared"),
+        Column("name", TEXT, "", "name in the trace"),
+        Column("ns", I64, "ns", "durations added up"),
+        Column("n", I64, "kernels", "how many"),
+        Column("blocks", I64, "blocks", "thread blocks added up; null unless all are known"),
+    ),
+    derived=True,
+    made=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
@@ -815,7 +856,7 @@ TABLES: dict[str, Table] = {
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
         CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
         MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
-        MADE_SM_PARTS, MADE_MARKS,
+        MADE_SM_PARTS, MADE_MARKS, MADE_COMPARED, MADE_COMPARED_KERNELS,
     )
 }  # fmt: skip
 

@@ -74,7 +74,8 @@ WITH grouped AS (
              ELSE max(start_ns) END AS any_ready_ns,
         max(end_ns) AS end_ns,
         sum(greatest(0, least(ready_ns, end_ns) - start_ns))::BIGINT AS wait_ns,
-        count(DISTINCT clock) AS n_clocks,
+        -- Those of one clock add up to 1; counting distinct texts takes longer than all the rest.
+        coalesce(round(sum(1 / n_comparable) FILTER (timed)), 0)::BIGINT AS n_clocks,
         max(last_rank) FILTER (timed) AS any_last_rank,
         max(start_ns) - min(start_ns) AS any_skew_ns,
         max(clock_error_ns) AS any_error_ns,

@@ -105,17 +105,21 @@ need not be computed (`_computed_<name>`)."""
 SPARED = {
     "spent": "_made_covered",
     "covered": "_made_covered",
+    "compared": "_made_compared",
+    "compared_kernels": "_made_compared",
     "rail_left_out": "_made_rail_load",
     "host_marks": "_made_sm_parts",
 }
 """Views that have other rows where a job has this table: `_stored_spent` without work, as
 `_stored_covered` says what all the work came to; and those of which there may be nothing to store,
-where what is made beside them is stored."""
+where what is made beside them is stored. `_stored_compared` has what
+`straggler_causes.sql` works out in one go, so nothing is computed of it."""
 
 _OF_ACCOUNTS = frozenset(
     v
     for v, table in (STORED | SPARED).items()
-    if table in OF_EVENTS and v not in ("sm_parts", "host_marks", "device_ranks")
+    if table in OF_EVENTS
+    and v not in ("sm_parts", "host_marks", "device_ranks", "compared", "compared_kernels")
 )
 """Those of them that follow from accounts of events."""
 

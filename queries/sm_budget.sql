@@ -34,7 +34,8 @@ SELECT
 FROM ordered;
 
 -- One row a compute kernel: how long any communication kernel of its device ran beside it, and which:
--- of the last to begin before it and the last to begin before its end, the one beside it longer.
+-- of the last to begin before it and the last to begin before its end, the one beside it longer; the
+-- latter where none began before it.
 CREATE VIEW _beside_comm AS
 WITH computes AS (
     SELECT
@@ -52,8 +53,9 @@ SELECT
         AS overlap_ns,
     coalesce(least(k.end_ns, a.end_ns) - k.start_ns, 0) AS with_first_ns,
     coalesce(least(k.end_ns, b.end_ns) - greatest(k.start_ns, b.start_ns), 0) AS with_last_ns,
-    CASE WHEN with_first_ns >= with_last_ns THEN a.name ELSE b.name END AS comm_name,
-    CASE WHEN with_first_ns >= with_last_ns THEN a.comm ELSE b.comm END AS comm
+    a.start_ns IS NOT NULL AND with_first_ns >= with_last_ns AS with_first,
+    CASE WHEN with_first THEN a.name ELSE b.name END AS comm_name,
+    CASE WHEN with_first THEN a.comm ELSE b.comm END AS comm
 FROM computes k
 ASOF LEFT JOIN latest a
     ON a.job = k.job AND a.rank = k.rank AND a.device IS NOT DISTINCT FROM k.device

@@ -98,13 +98,20 @@ WITH parts AS MATERIALIZED (
     SELECT w.job, -1, w.rank, w.start_ns, w.end_ns, NULL, false
     FROM windows w
     SEMI JOIN (FROM blamed WHERE key = -1) b USING (job)
+), stored AS MATERIALIZED (
+    -- What ranks do in their stretches was worked out when these jobs were derived.
+    SELECT DISTINCT job FROM _compared
+), unknown AS MATERIALIZED (
+    FROM stretches ANTI JOIN stored USING (job)
 ), moments AS MATERIALIZED (
     -- And one before all: what begins before the first may run beyond it.
     SELECT DISTINCT job, rank, unnest([from_ns, until_ns, -9223372036854775808]) AS t
-    FROM stretches
+    FROM unknown
 ), watched AS MATERIALIZED (
     -- Nothing of other ranks is looked at: in a large job most are on no such communicator.
-    SELECT DISTINCT job, rank FROM stretches
+    SELECT DISTINCT job, rank FROM unknown
+    UNION
+    SELECT job, rank FROM blamed SEMI JOIN stored USING (job)
 ), on_device AS MATERIALIZED (
     FROM _device_ranks SEMI JOIN watched USING (job, rank)
 ), spent AS MATERIALIZED (
@@ -212,7 +219,7 @@ WITH parts AS MATERIALIZED (
     UNION ALL
     SELECT
         job, rank, at_ns, compute_ns, with_transfer_ns, with_unsplit_ns, with_comm_ns, with_copy_ns
-    FROM _covered SEMI JOIN watched USING (job, rank)
+    FROM _covered SEMI JOIN (SELECT DISTINCT job, rank FROM unknown) USING (job, rank)
 ), idled AS (
     -- What never overlaps counts where it begins: gaps begin and end where participations do.
     SELECT
@@ -269,9 +276,9 @@ WITH parts AS MATERIALIZED (
     FROM idle_so_far i LEFT JOIN unions u USING (job, rank, t)
 ), ends AS (
     -- Signed, so that one sum over both ends of each stretch is the difference of the two.
-    SELECT job, key, rank, from_ns AS t, -1 AS sign, first FROM stretches
+    SELECT job, key, rank, from_ns AS t, -1 AS sign, first FROM unknown
     UNION ALL
-    SELECT job, key, rank, until_ns, 1, first FROM stretches
+    SELECT job, key, rank, until_ns, 1, first FROM unknown
 ), wide AS (
     SELECT
         e.job, e.key, e.rank,
@@ -291,6 +298,8 @@ WITH parts AS MATERIALIZED (
         coalesce(sum(t) FILTER (sign < 0 AND first AND e.key >= 0), 0) AS began
     FROM ends e LEFT JOIN so_far s USING (job, rank, t)
     GROUP BY e.job, e.key, e.rank
+    UNION ALL BY NAME
+    FROM _compared
 ), sums AS MATERIALIZED (
     SELECT job, key, rank, class, ns::HUGEINT AS ns
     FROM wide UNPIVOT (ns FOR class IN (
@@ -327,17 +336,14 @@ WITH parts AS MATERIALIZED (
     ) = 1
 ), computing AS MATERIALIZED (
     FROM excess WHERE class = 'compute' AND explains
+), working AS MATERIALIZED (
+    SELECT DISTINCT job, rank, key FROM unknown SEMI JOIN computing USING (job, key)
 ), members AS (
-    -- Which slots of a rank lie in the stretches of which key.
+    -- Which slots of a rank lie in the stretches of which key. One without length may begin where
+    -- the next does.
     SELECT c.job, c.key, c.rank, c.t
-    FROM (
-        SELECT k.key, m.*
-        FROM moments m
-        JOIN (
-            SELECT DISTINCT job, rank, key FROM stretches SEMI JOIN computing USING (job, key)
-        ) k USING (job, rank)
-    ) c
-    ASOF JOIN stretches s
+    FROM (SELECT k.key, m.* FROM moments m JOIN working k USING (job, rank)) c
+    ASOF JOIN (FROM unknown WHERE from_ns < until_ns) s
         ON s.job = c.job AND s.key = c.key AND s.rank = c.rank AND c.t >= s.from_ns
     WHERE c.t < s.until_ns
 ), work AS (
@@ -345,15 +351,13 @@ WITH parts AS MATERIALIZED (
         e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
     FROM (
-        FROM events SEMI JOIN on_device USING (job, rank) WHERE kind = 'kernel'
+        FROM events SEMI JOIN (FROM working SEMI JOIN on_device USING (job, rank)) USING (job, rank)
+        WHERE kind = 'kernel'
         UNION ALL
-        FROM events SEMI JOIN (FROM watched ANTI JOIN on_device USING (job, rank)) USING (job, rank)
+        FROM events SEMI JOIN (FROM working ANTI JOIN on_device USING (job, rank)) USING (job, rank)
         WHERE kind = 'host_op'
     ) e
     LEFT JOIN _rank_clocks k USING (job, rank)
-    SEMI JOIN (
-        SELECT DISTINCT job, rank FROM stretches SEMI JOIN computing USING (job, key)
-    ) c ON c.job = e.job AND c.rank = e.rank
     WHERE coalesce(e.category, '') <> 'comm' AND e.dur_ns >= 0
 ), by_slot AS (
     SELECT
@@ -369,6 +373,8 @@ WITH parts AS MATERIALIZED (
         CASE WHEN sum(b.n) = sum(b.n_blocks) THEN sum(b.blocks) END AS blocks
     FROM members m JOIN by_slot b USING (job, rank, t)
     GROUP BY m.job, m.key, m.rank, b.name
+    UNION ALL BY NAME
+    FROM _compared_kernels SEMI JOIN computing USING (job, key)
 ), launches AS (
     SELECT job, key, rank, sum(n) AS n FROM by_kernel GROUP BY job, key, rank
 ), median_launches AS (
@@ -404,7 +410,7 @@ WITH parts AS MATERIALIZED (
     SELECT p.*, l.class
     FROM (FROM parts SEMI JOIN communicating USING (job, rank)) p
     JOIN communicating l ON l.job = p.job AND l.rank = p.rank
-    ASOF JOIN stretches o
+    ASOF JOIN (FROM stretches WHERE from_ns < until_ns) o
         ON o.job = p.job AND o.key = l.key AND o.rank = p.rank AND p.start_ns >= o.from_ns
     WHERE p.start_ns < o.until_ns AND (l.late_on IS NULL OR p.comm IS DISTINCT FROM l.late_on)
 ), typical AS (
@@ -467,7 +473,7 @@ WITH parts AS MATERIALIZED (
             job, rank, class, start_ns, end_ns, until_ns - from_ns AS ns, free_ns, launch_ns
         FROM marked
     ) s ON s.job = l.job AND s.rank = l.rank AND s.class = l.class
-    ASOF JOIN stretches o
+    ASOF JOIN (FROM stretches WHERE from_ns < until_ns) o
         ON o.job = s.job AND o.key = l.key AND o.rank = s.rank AND s.start_ns >= o.from_ns
     WHERE s.start_ns < o.until_ns
     QUALIFY row_number() OVER (

@@ -53,6 +53,29 @@ CREATE VIEW _stored_covered AS FROM _made_covered;
 CREATE VIEW _computed_covered AS FROM _made_covered WHERE false;
 CREATE VIEW _covered AS FROM _computed_covered;
 
+-- One row a rank and key with what it did in the stretches of `_causes`, and one of its kernels there
+-- by name; none of a job of which `_causes` works it out. `before` and `began` are moments, added up.
+CREATE VIEW _stored_compared AS
+SELECT
+    job, key, rank, compute_ns::HUGEINT AS compute, wait_ns::HUGEINT AS wait,
+    transfer_ns::HUGEINT AS transfer, comm_ns::HUGEINT AS comm, memcpy_ns::HUGEINT AS memcpy,
+    garbage_collection_ns::HUGEINT AS garbage_collection,
+    idle_data_loading_ns::HUGEINT AS idle_data_loading,
+    idle_launch_bound_ns::HUGEINT AS idle_launch_bound,
+    idle_waiting_for_host_ns::HUGEINT AS idle_waiting_for_host,
+    idle_waiting_for_stream_ns::HUGEINT AS idle_waiting_for_stream,
+    idle_unknown_ns::HUGEINT AS idle_unknown,
+    before_high::HUGEINT * 4294967296 + before_low AS before,
+    began_high::HUGEINT * 4294967296 + began_low AS began
+FROM _made_compared;
+CREATE VIEW _computed_compared AS FROM _stored_compared WHERE false;
+CREATE VIEW _compared AS FROM _computed_compared;
+CREATE VIEW _stored_compared_kernels AS
+SELECT job, key, rank, name, ns::HUGEINT AS ns, n::HUGEINT AS n, blocks::HUGEINT AS blocks
+FROM _made_compared_kernels;
+CREATE VIEW _computed_compared_kernels AS FROM _stored_compared_kernels WHERE false;
+CREATE VIEW _compared_kernels AS FROM _computed_compared_kernels;
+
 -- One row an event of a rank's host that collects garbage (`garbage`) or loads data.
 CREATE VIEW _computed_host_marks AS
 SELECT

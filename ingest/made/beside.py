@@ -14,7 +14,8 @@ from ..manifest import Manifest
 from ..matching.participations import codes, ints
 from ..schema import EVENTS, TABLES, TEXT
 from ..writer import PartWriter
-from .aligned import Odd, clocks, within
+from . import compared
+from .aligned import UNKNOWN, Odd, clocks, within
 from .events import Texts, _dictionary
 from .marks import Marks
 from .segmented import LEAST, runs
@@ -89,19 +90,38 @@ def write(
     opened: slices.Open,
     manifests: Sequence[Manifest],
     tables: Mapping[str, pa.Table],
-) -> None:
-    """Writes the rows where the job is large. Raises Odd for what is left to the views."""
-    rows = sum(p.rows for m in manifests for p in m.tables.get("events", []))
-    if rows < LEAST_ROWS:
-        return
+    stretches: Mapping[int, compared.Stretches],
+) -> bool:
+    """Writes the rows where the job is large, and those of `compared.KERNELS` in the ranks'
+    `stretches`; gives whether it wrote these. Raises Odd for what is left to the views."""
+    if not is_large(manifests):
+        return False
     named, names, marks = _named(tables["collectives"]), Texts(), Marks()
+    known, room = clocks(tables["ranks"]), compared.MOST_ROWS
     for rank, found in _by_rank(opened, manifests, names, marks):
+        if rank in stretches and room >= 0:
+            k = found.pop()
+            works = np.flatnonzero(~k.talks & (k.dur_ns >= 0))
+            start = known.get(rank, UNKNOWN).align(k.start_ns[works])
+            work = compared.Work(k.name[works], start, k.dur_ns[works], k.grid_blocks[works])
+            its = compared.kernels(rank, stretches[rank], work, names.all)
+            room -= len(its)
+            writer.write(compared.KERNELS, its)
+            found.append(k)
+            del k, works, start, work, its
         parts = list(of_rank(found.pop(), named))
         if not parts:
             continue
         whole = {c: np.concatenate([p[c] for p in parts]) for c in parts[0]}
         writer.write(TABLE, _batch(rank, whole, names.all, named.comms))
-    marks.write(writer, clocks(tables["ranks"]))
+    marks.write(writer, known)
+    return room >= 0
+
+
+def is_large(manifests: Sequence[Manifest]) -> bool:
+    """Whether the job has so many events that these rows are made."""
+    rows = sum(p.rows for m in manifests for p in m.tables.get("events", []))
+    return rows >= LEAST_ROWS
 
 
 def _named(collectives: pa.Table) -> Named:
@@ -225,12 +245,9 @@ def _beside(work: Kernels, comm: Kernels, of: np.ndarray) -> tuple[dict[str, np.
     overlap = until - before
     if len(last):
         own_end, began = talk_end[last], comm.start_ns[last]
-        # Beside none before it all of its time counts as if it were.
-        first = np.where(a < 0, work.dur_ns, np.minimum(end, own_end[a]) - work.start_ns)
-        later = np.where(
-            b < 0, 0, np.minimum(end, own_end[b]) - np.maximum(work.start_ns, began[b])
-        )
-        which = np.where(first >= later, a, b)
+        first = np.minimum(end, own_end[a]) - work.start_ns
+        later = np.minimum(end, own_end[b]) - np.maximum(work.start_ns, began[b])
+        which = np.where((a >= 0) & (first >= later), a, b)
         name = np.where(which < 0, -1, comm.name[last][which])
         comms = np.where(which < 0, -1, of[last][which])
     else:

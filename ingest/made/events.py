@@ -16,13 +16,16 @@ from ..manifest import Manifest, Part
 from ..matching.participations import ints
 from ..schema import EVENTS
 from .aligned import Odd
-from .causes import BLOCKING, loads_data
+from .causes import BLOCKING, collects_garbage, loads_data
 from .segmented import LEAST
 
 COLUMNS = ("rank", "event_id", "kind", "name", "thread", "start_ns", "dur_ns", "correlation",
            "category")  # fmt: skip
 KINDS = ("kernel", "memcpy", "memset", "runtime", "host_op", "annotation", "python")
 KERNEL, MEMCPY, MEMSET, RUNTIME, HOST_OP, ANNOTATION, PYTHON = range(len(KINDS))
+
+LOADS, GARBAGE = 1, 2
+"""An event of the host is a wait for data; it collects garbage."""
 
 MOST_ROWS = 12_000_000
 """Rows of a source that are held at a time; the ranks of a larger one are read in turns. Where
@@ -86,8 +89,8 @@ class Words(NamedTuple):
     names: Texts
     threads: Texts
     categories: Texts
-    loads: dict[tuple[int, int], bool]
-    """(kind, name) -> whether it is a wait for data; of host kinds"""
+    marks: dict[tuple[int, int], int]
+    """(kind, name) -> LOADS and GARBAGE, added up; of host kinds"""
 
 
 def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Events]:
@@ -225,10 +228,10 @@ def _needed(
     name_code, names = _dictionary(piece["name"])
     name = words.names.codes(names)[name_code]
     kept = (kind >= 0) & np.isin(every, turn)
-    # Of the many frames of Python's stack only waits for data tell anything.
+    # Of the many frames of Python's stack only these tell anything.
     frames = kind == PYTHON
     if frames.any():
-        kept &= ~frames | _loads(PYTHON, name, frames, words)
+        kept &= ~frames | _marks(PYTHON, name, frames, words, LOADS | GARBAGE)
     rows = np.flatnonzero(kept)
     thread, threads = _dictionary(piece["thread"])
     category, categories = _dictionary(piece["category"])
@@ -248,7 +251,7 @@ def _needed(
 
 
 def _tells(kind: np.ndarray, name: np.ndarray, correlation: np.ndarray, words: Words) -> np.ndarray:
-    """bool: of a rank with a device, it is work, a launch, a blocking call or a wait for data."""
+    """bool: of a rank with a device, it is work, a launch, a blocking call or a mark."""
     call = kind == RUNTIME
     found = (kind <= MEMSET) | (call & (correlation != LEAST))
     called = _distinct(name[call])
@@ -258,18 +261,21 @@ def _tells(kind: np.ndarray, name: np.ndarray, correlation: np.ndarray, words: W
     for host in (HOST_OP, ANNOTATION):
         of = kind == host
         if of.any():
-            found |= _loads(host, name, of, words)
-    return found | (kind == PYTHON)  # of which only waits for data are here
+            found |= _marks(host, name, of, words, LOADS | GARBAGE)
+    return found | (kind == PYTHON)  # of which only marks are here
 
 
-def _loads(kind: int, name: np.ndarray, of: np.ndarray, words: Words) -> np.ndarray:
-    """bool: rows `of` this kind of host event that are waits for data."""
+def _marks(kind: int, name: np.ndarray, of: np.ndarray, words: Words, wanted: int) -> np.ndarray:
+    """bool: rows `of` this kind of host event that are what is wanted (LOADS, GARBAGE)."""
     used = _distinct(name[of])
-    new = [n for n in used if (kind, n) not in words.loads]
+    new = [n for n in used if (kind, n) not in words.marks]
     if new:
-        hits = loads_data([words.names.all[n] for n in new])[KINDS[kind]]
-        words.loads.update({(kind, n): bool(h) for n, h in zip(new, hits, strict=True)})
-    hit = [n for n in used if words.loads[kind, n]]
+        texts = [words.names.all[n] for n in new]
+        loads = loads_data(texts)[KINDS[kind]].tolist()
+        garbage = collects_garbage(texts, KINDS[kind]).tolist()
+        for n, load, collects in zip(new, loads, garbage, strict=True):
+            words.marks[kind, n] = LOADS * bool(load) + GARBAGE * bool(collects)
+    hit = [n for n in used if words.marks[kind, n] & wanted]
     return of & np.isin(name, hit) if hit else np.zeros(len(of), bool)
 
 
@@ -278,13 +284,13 @@ def _distinct(codes: np.ndarray) -> list[int]:
     return np.flatnonzero(np.bincount(codes[codes >= 0])).tolist()
 
 
-def loading(events: Events, words: Words) -> np.ndarray:
-    """bool: rows that are waits for data."""
+def marked(events: Events, words: Words, wanted: int) -> np.ndarray:
+    """bool: rows that are what is wanted (LOADS, GARBAGE) of the host."""
     found = np.zeros(len(events.kind), bool)
     for kind in (HOST_OP, ANNOTATION, PYTHON):
         of = events.kind == kind
         if of.any():
-            found |= _loads(kind, events.name, of, words)
+            found |= _marks(kind, events.name, of, words, wanted)
     return found
 
 

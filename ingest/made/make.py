@@ -20,6 +20,7 @@ from . import (
     aligned,
     beside,
     causes,
+    compared,
     events,
     kernels,
     lateness,
@@ -95,9 +96,13 @@ def _fill(
     words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
     its = _Waits(p, words)
     traits = _Traits(words)
-    left = set(its.ranks) | set(windows)
+    first, stretches = {}, {}
+    if beside.is_large(manifests):
+        first = compared.first_steps(tables["steps"], clocks)
+        stretches = compared.find(p, late, tables["ranks"], clocks, windows, first)
+    left = set(its.ranks) | set(windows) | set(stretches)
     begins = aligned.moments(tables["ranks"], tables["steps"], clocks)
-    on_host = False
+    on_host = bare = False
     todo = left.union(*(m.ranks for m in manifests if m.tables.get("events")))
     for of_rank in _with_rest(events.by_rank(opened, manifests, words), left):
         rank = of_rank.rank
@@ -106,6 +111,15 @@ def _fill(
             clocks.get(rank), windows.get(rank), begins.get(rank, np.zeros(0, np.int64)),
         )  # fmt: skip
         on_host |= made.on_host
+        bare |= made.bare
+        if rank in stretches:
+            walked = made.walked
+            batch = compared.sums(
+                rank, stretches[rank], made.moments, walked.covered, walked.gaps, made.caused.kind,
+                first.get(rank), made.marks,
+            )  # fmt: skip
+            writer.write(compared.TABLE, batch)
+            del walked, batch
         todo.discard(rank)
         rows = _of_rank(made, traits, its.signatures)
         del made  # of a large rank what is written makes room for the rest
@@ -117,10 +131,13 @@ def _fill(
     # What such a rank computes is set against its marks, one interval after another.
     left_out = {"_made_covered"} if on_host else set()
     memory.give_back()
+    with_kernels = False
     try:
-        beside.write(writer, opened, manifests, tables)
+        with_kernels = beside.write(writer, opened, manifests, tables, stretches)
     except aligned.Odd:
         left_out |= {beside.TABLE, marks.TABLE}
+    if bare or not with_kernels:
+        left_out |= {compared.TABLE, compared.KERNELS}
     return left_out
 
 

@@ -13,6 +13,7 @@ from .. import ahead, memory
 from . import causes, kernels
 from . import events as ev
 from .aligned import UNKNOWN, Clock, Windows
+from .compared import Marks
 from .composition import Composed, Signed, compose
 from .events import Events, Words
 from .segmented import LEAST
@@ -77,6 +78,9 @@ class OfRank(NamedTuple):
     """those that `walked.covered` is of"""
     on_host: bool
     """its compute is that of its host"""
+    bare: bool
+    """it has no device, and its host does something"""
+    marks: Marks
 
 
 def of_rank(
@@ -113,6 +117,8 @@ def of_rank(
         pool.shutdown(wait=False)
     host = _host(events, words, blocking, clock)
     on_host = bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL)
+    bare = bool(np.any(events.kind == ev.HOST_OP)) and not np.any(events.kind == ev.KERNEL)
+    marks = _marks(events, words, clock)
     rank = events.rank
     events.let_go()
     if n >= ALONE_EVENTS:
@@ -130,8 +136,9 @@ def of_rank(
         memory.give_back()
     after = np.where(none, -1, np.append(a.name, np.int32(-1))[ended_by])
     return OfRank(
-        rank, s, walked, caused, _ended(a, gaps.free_ns), after, composed, stats, moments, on_host
-    )
+        rank, s, walked, caused, _ended(a, gaps.free_ns), after, composed, stats, moments, on_host,
+        bare, marks,
+    )  # fmt: skip
 
 
 def _given(value: T) -> T:
@@ -191,7 +198,10 @@ def _of_host(e: Events, library: np.ndarray, ready: Ready, comm: int) -> np.ndar
 
 def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) -> causes.Host:
     of = clock or UNKNOWN
-    calls, loads = np.flatnonzero(e.kind == ev.RUNTIME), np.flatnonzero(ev.loading(e, words))
+    calls, loads = (
+        np.flatnonzero(e.kind == ev.RUNTIME),
+        np.flatnonzero(ev.marked(e, words, ev.LOADS)),
+    )
     # The first thread of several is that by name.
     threads = np.unique(e.thread[e.thread >= 0])
     place = np.full(len(words.threads.all) + 1, -1, np.int32)
@@ -205,6 +215,14 @@ def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) ->
         *times(calls), e.correlation[calls], place[e.thread[calls]], blocking[e.name[calls]],
         *times(loads), place[e.thread[loads]],
     )  # fmt: skip
+
+
+def _marks(e: Events, words: Words, clock: Clock | None) -> Marks:
+    rows = np.flatnonzero(ev.marked(e, words, ev.LOADS | ev.GARBAGE) & (e.dur_ns > 0))
+    of = clock or UNKNOWN
+    start = e.start_ns[rows]
+    garbage = ev.marked(e, words, ev.GARBAGE)[rows]
+    return Marks(garbage, of.align(start), of.align(start + e.dur_ns[rows]))
 
 
 def _ended(a: Activity, at_ns: np.ndarray) -> np.ndarray:

@@ -89,7 +89,7 @@ def test_stored_rows_are_those_of_the_view(tmp_path: Path, monkeypatch, seed: in
         pq.write_table(table, place / f"{name}.parquet")
         files[name] = [str(place / f"{name}.parquet")]
     writer = PartWriter(tmp_path)
-    beside.write(writer, slices.of(folder(place)), sources, tables)
+    beside.write(writer, slices.of(folder(place)), sources, tables, {})
     made = {w.table: [str(tmp_path / w.file)] for w in writer.close()}
     computed = loader.connect({"j": files}, threads=1)
     query = "FROM {} ORDER BY ALL"
@@ -122,12 +122,12 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_view(tmp_path: Path, monkeyp
         with pytest.raises(Odd):
             beside.write(
                 writer, slices.of(folder(tmp_path)), [its],
-                {t: TABLES[t].schema.empty_table() for t in ("collectives", "ranks")},
+                {t: TABLES[t].schema.empty_table() for t in ("collectives", "ranks")}, {},
             )  # fmt: skip
         writer.abort()
 
 
 def test_a_small_job_is_left_to_the_view(tmp_path: Path):
     writer = PartWriter(tmp_path)
-    beside.write(writer, slices.of(folder(tmp_path)), [], {})
+    assert not beside.write(writer, slices.of(folder(tmp_path)), [], {}, {})
     assert writer.close() == []

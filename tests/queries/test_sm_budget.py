@@ -56,6 +56,12 @@ def test_compute_counts_for_the_communication_that_it_ran_beside(open_job):
     assert budget(con, "name, compute_ns") == [("nccl", 0), ("second", 80)]
 
 
+def test_compute_that_began_before_all_communication_counts_beside_the_first(open_job):
+    # 20 without any, then 45 beside it.
+    events = [comm(1, 100, 200), comm(2, 150, 300, name="second"), kernel(3, 80, 145)]
+    assert budget(open_job(events=events), "name, compute_ns") == [("nccl", 65), ("second", 0)]
+
+
 def test_channels_stand_in_for_a_grid_that_is_not_known(open_job, part):
     events = [comm(1, 0, 10, grid_blocks=None)]
     con = open_job(events=events, collectives=[part(0, 0, 10, event_id=1, channels=8)])
