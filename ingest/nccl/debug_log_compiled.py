@@ -188,7 +188,8 @@ class _Pass:
             elif why == of.LEARN_CHOICE:
                 self._learn_choice(code, *self._message(block, at, end))
             elif why == of.LEARN_WRITER:
-                self._links.learn_writer(code, self._message(block, at, end)[1])
+                if not self._links.learn_writers(code, self._writers.table):
+                    self._links.learn_writer(code, self._message(block, at, end)[1])
             elif why == of.LEARN_POINTER:
                 self._links.learn_pointer(code, self._message(block, at, end)[1])
             elif why == of.LEARN_ROUTE:

@@ -14,18 +14,21 @@ from . import debug_log_links as links
 from . import debug_log_state as of
 from . import debug_log_text as say
 from .debug_log_known import Known
+from .debug_log_lines import Writer
 from .debug_log_places import RECENT
+from .line_blocks import PAD
 from .number_rows import MOST_WORDS, NULL, NumberRows, Words
 from .tables_of_texts import Triples
 
 if TYPE_CHECKING:
     from ..collect import Collector
-    from .debug_log_lines import Message, Writer
+    from .debug_log_lines import Message
     from .debug_log_places import Places
 
 _MOST_WRITERS = 1 << 17
 _MOST_CODES = 1 << 17
 _MOST_OWNERS = 1 << 18
+_MOST_AT_ONCE = 1 << 15
 _MOST_SAID = 2048
 _MOST_NAMED = 256
 _MOST_NICS_TEXT = 8192
@@ -86,6 +89,7 @@ class CompiledLinks(links.Links):
         self._host_nics: defaultdict[str, dict[_Device, str]] = defaultdict(dict)
         self._n_named = 0
         self._naming: dict[Any, int] = {}
+        self._intern_all, self._learnt_all = functions["intern_all"], False
         self._n_namings = 0
         self._route_codes, self._pointer_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
         self._routes = np.zeros((_MOST_CODES, of.ROUTE_COLUMNS), np.int64)
@@ -118,23 +122,53 @@ class CompiledLinks(links.Links):
 
     def learn_writer(self, code: int, writer: Writer) -> None:
         """Whose the lines of a writer are."""
+        row = self._row_of(writer)
+        if row is None:
+            self._writers[code, of.W_HOW] = of.BY_HAND
+            return
+        self._writers[code] = row
+        self._writers_of[writer.host][writer.pid].append(code)
+
+    def learn_writers(self, code: int, table: np.ndarray) -> bool:
+        """The same of all threads that made communicators, once; whether `code` is one of them.
+
+        `table` is that of the texts of writers. To learn them as they come takes as long as to
+        read what they wrote.
+        """
+        threads = self.places.found.by_thread
+        if self._learnt_all or len(threads) > _MOST_AT_ONCE:
+            return False
+        self._learnt_all = True
+        writers = [Writer(*thread, comms[0].process.device) for thread, comms in threads.items()]
+        texts = [b"%s:%d:%d [%d]" % (w.host.encode(), *w[1:]) for w in writers]
+        ends = np.cumsum([0, *map(len, texts)])
+        bounds, codes = np.stack([ends[:-1], ends[1:]], axis=1), np.zeros(len(texts), np.int64)
+        joined = np.frombuffer(b"".join(texts) + bytes(PAD), np.uint8)
+        n = self._intern_all(joined, bounds, table, codes)
+        for known, writer in zip(codes[:n].tolist(), writers, strict=False):
+            row = self._row_of(writer)
+            if row is not None and self._writers[known, of.W_HOW] == of.UNKNOWN:
+                self._writers[known] = row
+                self._writers_of[writer.host][writer.pid].append(known)
+        return bool(self._writers[code, of.W_HOW] != of.UNKNOWN)
+
+    def _row_of(self, writer: Writer) -> tuple[int, ...] | None:
+        """A writer as compiled code knows it; None where there are too many."""
         host, pid, tid, device = writer
-        self._writers[code, of.W_HOW] = of.BY_HAND
         try:
             owner, at = _numbered(self._owners, (host, pid)), _numbered(self._threads, writer[:3])
             host_code = self._code(host)
         except _TooMany:
-            return
+            return None
         known, process = self.known, self.places.process(writer)
         thread = self.places.found.by_thread.get((host, pid, tid), ())
         recent = () if process is None else process.comms[-RECENT:]
         rank = None if process is None else process.rank
-        self._writers[code] = (
+        return (
             of.ROW, *known.listed((host, pid, tid, None), thread),
             *known.listed((host, pid, device), recent), NULL if rank is None else rank, host_code,
             owner, at, self._naming_of(host, pid),
         )  # fmt: skip
-        self._writers_of[host][pid].append(code)
 
     def learn_pointer(self, code: int, writer: Writer) -> None:
         """Which communicators a pointer means in the writer's process, one after another."""
@@ -200,7 +234,7 @@ class CompiledLinks(links.Links):
         return True
 
     def _name_nics(self, host: str, pid: int, devices: dict[_Device, str]) -> None:
-        """Notes what a process calls its NICs; whoever is told of them so far is learnt again."""
+        """Notes what a process calls its NICs, and that its writers, or all of its host, do."""
         changed = False
         for device, name in devices.items():
             if self._n_named >= links.MOST_NICS:
@@ -209,12 +243,11 @@ class CompiledLinks(links.Links):
             self._n_named += device not in own
             changed = changed or its.get(device) != name
             own[device] = its[device] = name
-        processes = self._writers_of[host]
-        for process in list(processes) if changed else [pid]:
-            for code in processes.pop(process, ()):
-                self._writers[code] = 0
-        namings = self._namings_of[host]
+        namings, processes = self._namings_of[host], self._writers_of[host]
         namings.clear() if changed else namings.pop(pid, None)
+        for process in list(processes) if changed else [pid]:
+            if process in processes:
+                self._writers[processes[process], of.W_NAMES] = self._naming_of(host, process)
 
     # --- what was told -------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ from .tables_at import FULL, intern, intern_numbers, recode
 
 NULL = of.NULL
 
-__all__ = ["recode", "said_lines", "scan", "told"]
+__all__ = ["intern_all", "recode", "said_lines", "scan", "told"]
 
 _SAID = vector_scan(any_of(b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid "))
 _READ_BEFORE = vector_scan(any_of(b"COMPLETE", b"Init START", b" nRanks ", b"CCL version"))
@@ -87,6 +87,17 @@ def said_lines(buf, state, every_mark, out):
         p = end + 1
     state[of.POS] = n
     return found
+
+
+@jit
+def intern_all(buf, bounds, table, codes):
+    """The codes of texts from start to end each, as `intern` gives them; how many before FULL."""
+    for k in range(bounds.shape[0]):
+        code = intern(buf, bounds[k, 0], bounds[k, 1], table)
+        if code == FULL:
+            return np.int64(k)
+        codes[k] = code
+    return np.int64(bounds.shape[0])
 
 
 @jit

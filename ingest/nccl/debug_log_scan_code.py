@@ -14,6 +14,7 @@ CODE = Code(
             "i8:2 i8:2 i8:2 i8:2 i4:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
         Function("told", "i8 i8 i8 i8 i8 i8:2 i4:1 i8:1"),
+        Function("intern_all", "u1:1 i8:2 i8:1 i8:1"),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=tuple(
