@@ -103,25 +103,59 @@ def _columns(
     links: Links,
 ) -> dict[str, np.ndarray]:
     """Predecessors and all columns of the tasks, in their order. Empties the pieces."""
-    place = order.astype(np.intp)
+    place = ordering.inverse(order).astype(np.intp)
 
     def edges() -> tuple[np.ndarray, np.ndarray]:
         return ordering.in_order(order, links.ptr, links.src)
 
     def column(name: str) -> np.ndarray:
-        whole = _column(pieces, len(order), name, *(COLUMNS | EXTRA)[name])
-        if name in all_.joins:
-            whole[bases[-1] :] = all_.joins[name]
-        if name == "op":
-            _named(whole, pieces, bases, ops, words, place)
+        dtype, default = (COLUMNS | EXTRA)[name]
+        if name != "op" and 2 * _said(pieces, name, default) < len(order):
+            made = np.full(len(order), default, dtype)
+            _put(made, pieces, place, name, default)
+            if name in all_.joins:
+                made[place[bases[-1] :]] = all_.joins[name]
+        else:
+            whole = _column(pieces, len(order), name, dtype, default)
+            if name in all_.joins:
+                whole[bases[-1] :] = all_.joins[name]
+            if name == "op":
+                _named(whole, pieces, bases, ops, words, order)
+            made = whole.take(order)
         for piece in pieces:
             for block in piece.blocks.values():
                 block.columns.pop(name, None)
-        return whole[place]
+        return made
 
     names = [*COLUMNS, *EXTRA]
     (pred_ptr, pred), *made = beside(edges, *(partial(column, name) for name in names))
     return dict(zip(names, made, strict=True)) | {"pred_ptr": pred_ptr, "pred": pred}
+
+
+def _said(pieces: Sequence[Piece], name: str, default: int) -> int:
+    """How many tasks of blocks have a value of their own, as far as can be told by the block."""
+    return sum(
+        block.n
+        for piece in pieces
+        for block in piece.blocks.values()
+        if isinstance(of := block.columns.get(name, default), np.ndarray) or of != default
+    )
+
+
+def _put(
+    out: np.ndarray, pieces: Sequence[Piece], place: np.ndarray, name: str, default: int
+) -> None:
+    """Puts what blocks say of a column, where that is not the default, to their tasks' places."""
+    base = 0
+    for piece in pieces:
+        for kind, block in piece.blocks.items():
+            values = block.columns.get(name, default)
+            if isinstance(values, np.ndarray) or values != default:
+                if name == "shape" and kind == "activity":
+                    values = piece.shape_codes[values]
+                first = base + block.base
+                out[place[first : first + block.n]] = values
+        base += piece.n
 
 
 def _participations(

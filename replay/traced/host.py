@@ -199,23 +199,37 @@ def _in_order(found: _Found) -> tuple[_Found, np.ndarray]:
     """The cuts by thread and time, mere moments that are equal once; the event inside of which
     each is (an index of the events that are cut, -1: none)."""
     by_thread, _ = grouped(found.thread, int(found.thread.max(initial=-1)) + 1)
-    found = _Found(*(c[by_thread] for c in found))
-    rest = distinct(found.event)[1], distinct(found.call)[1], distinct(found.part)[1]
-    many = [int(r.max(initial=0)) + 1 for r in rest]
+    thread, time, kind = (c[by_thread] for c in (found.thread, found.time, found.order))
+    rest = [_codes(c, by_thread) for c in (found.event, found.call, found.part)]
+    many = [n for _, n in rest]
     if many[0] * many[1] * many[2] < 2**60:
-        last = ((found.order * many[0] + rest[0]) * many[1] + rest[1]) * many[2] + rest[2]
-        order = ordered(found.thread, found.time, last)
+        last = kind
+        for code, n in rest:
+            if n > 1:
+                last = last * n + code
+        order = ordered(thread, time, last)
     else:
-        order = np.lexsort((*rest[::-1], found.order, found.time, found.thread))
-    found = _Found(*(c[order] for c in found))
+        order = np.lexsort((*(code for code, _ in rest[::-1]), kind, time, thread))
+    thread, time, kind = thread[order], time[order], kind[order]
+    order = by_thread[order]
     inner = np.full(len(order), -1, np.int64)
-    if found.event.max(initial=-1) >= 0:
-        inner = threads.innermost(found.thread, found.event, found.order == BEGINNING)
-    mere = (found.call < 0) & (found.order != RETURN)
+    if many[0] > 1:
+        inner = threads.innermost(thread, found.event[order], kind == BEGINNING)
+    call = found.call[order]
     again = np.zeros(len(order), bool)
-    again[1:] = (found.thread[1:] == found.thread[:-1]) & (found.time[1:] == found.time[:-1])
-    kept = np.flatnonzero(~(mere & again))
-    return _Found(*(c[kept] for c in found)), inner[kept]
+    again[1:] = (thread[1:] == thread[:-1]) & (time[1:] == time[:-1])
+    again &= (call < 0) & (kind != RETURN)
+    if again.any():
+        kept = np.flatnonzero(~again)
+        order, thread, time, kind, call = (c[kept] for c in (order, thread, time, kind, call))
+        inner = inner[kept]
+    event, part, step = (c[order] for c in (found.event, found.part, found.step))
+    return _Found(thread, time, kind, event, call, part, step), inner
+
+
+def _codes(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, int]:
+    """Numbers from 0 in the order of some values of -1 and more, by row, and how many at most."""
+    return values[rows] + 1, int(values.max(initial=-1)) + 2
 
 
 def _blocked(piece: Piece, act: Activities, part: Participations, cuts: Cuts) -> None:

@@ -36,16 +36,21 @@ def topological(task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.nda
     kept in a heap.
     """
     n = len(task_of)
-    rank = np.empty(n, np.int32)
-    _inverse(task_of, rank)
+    rank = inverse(task_of)
     order = np.empty(n, np.int32)
     return order[: _topological(task_of, rank, ptr, src, order)]
 
 
-def in_order(order: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Predecessors (CSR, sorted, each once; int64 both) of tasks that are numbered by `order`."""
+def inverse(order: np.ndarray) -> np.ndarray:
+    """int32 [n]: where each task is in an order of all."""
     place = np.empty(len(order), np.int32)
     _inverse(order, place)
+    return place
+
+
+def in_order(order: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Predecessors (CSR, sorted, each once; int64 both) of tasks that are numbered by `order`."""
+    place = inverse(order)
     pred_ptr = np.zeros(len(order) + 1, np.int64)
     pred = np.empty(len(src), np.int64)
     kept = _in_order(order, place, ptr, src, pred_ptr, pred)
