@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
@@ -155,7 +156,23 @@ def survey(source: Source, c: Collector, lines_of: LinesOf = every_line) -> Surv
     processes, not with the log.
     """
     found = Survey()
-    for offset, line in lines_of(source, found):
+    # All that is made here is kept: a garbage collection would walk it again and again.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        _read(found, lines_of(source, found), c)
+    finally:
+        if was_on:
+            gc.enable()
+    for (host, pid, device), name in found.device_names.items():
+        process = found.processes.get((host, pid, device))
+        if process is not None:
+            process.device_name = name
+    return found
+
+
+def _read(found: Survey, said: Iterator[tuple[int, bytes]], c: Collector) -> None:
+    for offset, line in said:
         if b"CCL version" in line:
             for library, version in _VERSION.findall(line[:8192]):
                 found.versions[f"{library.decode().lower()} {version.decode()}"] += 1
@@ -174,11 +191,6 @@ def survey(source: Source, c: Collector, lines_of: LinesOf = every_line) -> Surv
             start = message.start
             if start and len(found.comms) > n_comms and (m := _LABEL.fullmatch(line[:start])):
                 found.comms[-1].process.label = int(m[1] or m[2] or m[3])
-    for (host, pid, device), name in found.device_names.items():
-        process = found.processes.get((host, pid, device))
-        if process is not None:
-            process.device_name = name
-    return found
 
 
 def _table(found: Survey, line: bytes) -> None:

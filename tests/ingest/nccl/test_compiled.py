@@ -11,6 +11,7 @@ import io
 import json
 import random
 
+import pyarrow as pa
 import pytest
 from retime.ingest import collect
 from retime.ingest.nccl import (
@@ -393,6 +394,28 @@ def test_debug_logs(monkeypatch, small, seed):
     found = read_twice(monkeypatch, debug_log, data, None)
     read_twice(monkeypatch, debug_log, data, 5)
     assert not seed % 6 or sum(b.num_rows for b in found["collectives"]) > 20
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nics_are_called_as_their_process_and_host_call_them_then(monkeypatch, seed):
+    r = random.Random(seed)
+    processes = [(host, pid, pid % 2) for host in ("n0", "n1") for pid in (8, 9, 10)]
+    out = []
+    for i in range(400):
+        host, pid, device = r.choice(processes)
+        head = f"{host}:{pid}:{pid + r.randrange(2)} [{device}] NCCL INFO "
+        me, peer = r.sample(range(6), 2)
+        out.append(head + r.choice((
+            f"comm 0xa{pid} rank {processes.index((host, pid, device))} nranks 6 cudaDev {device} "
+            "busId 1 - Init COMPLETE",
+            f"NET/IB : Using [0]mlx5_{r.randrange(1 + i // 100)}:1/RoCE [1]mlx5_9:1/IB [RO]",
+            *[f"Channel 0{r.randrange(3)}/0 : {me}[0] -> {peer}[1] [send] via NET/IB/"
+              f"{r.randrange(3)}"] * 6,
+        )))  # fmt: skip
+    found = read_twice(monkeypatch, debug_log, "\n".join(out).encode(), None)
+    links = pa.Table.from_batches(found["topology"]).to_pylist()
+    devices = {(row["host"], row["device"]) for row in links if row["kind"] == "link"}
+    assert len(devices) > 6
 
 
 @pytest.mark.parametrize("seed", range(12))
