@@ -18,6 +18,7 @@ NULL = -(1 << 63)
 _I32_MAX = (1 << 31) - 1
 _PLACE_BITS = 34
 _ROOM = 1 << 12
+_TURNED_ROWS = 1 << 9
 MOST_WORDS = 1 << 18
 """Rows with a text beyond so many are kept as they are given."""
 
@@ -133,8 +134,9 @@ class NumberRows:
         n, unfit = self.n, self._unfit
         if not n:
             return
-        columns = {name: self.matrix[:n, i].copy() for i, name in enumerate(self._columns)}
-        self._resolve(columns, self.matrix[:n, -1].copy())
+        turned = _turned(self.matrix[:n])
+        columns = dict(zip(self._columns, turned, strict=False))
+        self._resolve(columns, turned[-1])
         self.n, self._unfit = 0, {}
         if not unfit:
             yield self._table.name, collect.in_order(self._table, self._batch(columns, n))
@@ -181,6 +183,14 @@ class NumberRows:
             else:
                 arrays.append(pa.nulls(n, c.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._table.schema)
+
+
+def _turned(matrix: np.ndarray) -> np.ndarray:
+    """A copy whose rows are the columns; what is read at once stays in the processor's cache."""
+    turned = np.empty(matrix.shape[::-1], np.int64)
+    for start in range(0, len(matrix), _TURNED_ROWS):
+        turned[:, start : start + _TURNED_ROWS] = matrix[start : start + _TURNED_ROWS].T
+    return turned
 
 
 def _numbers(values: np.ndarray, null: np.ndarray, kind: pa.DataType) -> pa.Array:
