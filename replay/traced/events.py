@@ -84,8 +84,12 @@ class Events(NamedTuple):
 
     def of(self, *kinds: str) -> np.ndarray:
         """Rows of these kinds, int64."""
+        places = [KINDS.index(k) for k in kinds]
+        low, high = min(places), max(places)
+        if high - low + 1 == len(set(places)):  # side by side: no table
+            return np.flatnonzero((self.kind >= low) & (self.kind <= high))
         chosen = np.zeros(len(KINDS), bool)
-        chosen[[KINDS.index(k) for k in kinds]] = True
+        chosen[places] = True
         return np.flatnonzero(chosen[self.kind])
 
     def take(self, rows: np.ndarray) -> Some:

@@ -78,7 +78,13 @@ class Threads(NamedTuple):
 
     def of(self, rank: np.ndarray, name: np.ndarray) -> np.ndarray:
         """The codes of threads that are there, by rank and code of the name."""
-        return np.searchsorted(self.key, rank * len(self.name) + self.name[name])
+        key = rank * len(self.name) + self.name[name]
+        low, high = (int(self.key[0]), int(self.key[-1])) if len(self.key) else (0, -1)
+        if high - low >= len(key):
+            return np.searchsorted(self.key, key)
+        code = np.zeros(high - low + 1, np.int64)
+        code[self.key - low] = np.arange(len(self.key))
+        return code[key - low]
 
 
 def segments(

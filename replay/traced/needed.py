@@ -6,6 +6,7 @@ import numpy as np
 
 from ...ingest.compiled import compiled
 from ..graph import NULL
+from ..sorting import grown
 from .rows import slot
 
 
@@ -34,7 +35,7 @@ def _rows(
     kind, core, device, place, event, asked_place, asked_event, ranks, null
 ):  # pragma: no cover - compiled
     size = 64
-    while size < 2 * len(asked_event):
+    while size < 16 * len(asked_event):  # few of the others meet one of these
         size *= 2
     slots = np.full(size, -1, np.int64)
     seen = np.zeros(len(asked_event), np.bool_)
@@ -46,19 +47,21 @@ def _rows(
         if slots[at] < 0:
             slots[at] = k
     bare = np.ones(ranks, np.bool_)
+    out = np.empty(len(kind), np.int64)
     n = 0
     for i in range(len(kind)):
         if device[kind[i]]:
             bare[place[i]] = False
         if not core[kind[i]]:
             continue
+        out[n] = i
         n += 1
-        if event[i] == null:
-            continue
-        at = slot(0, event[i], size)
+        value = event[i]
+        at = slot(0, value, size)
+        # An event that nothing asks for mostly ends at once; null is none.
         while slots[at] >= 0:
-            if asked_event[slots[at]] == event[i]:
-                seen[slots[at]] = True
+            if asked_event[slots[at]] == value:
+                seen[slots[at]] = value != null
                 break
             at = (at + 1) & (size - 1)
     for k in range(len(asked_event)):
@@ -67,13 +70,11 @@ def _rows(
             at = (at + 1) & (size - 1)
         if not seen[slots[at]] and asked_place[k] < ranks:
             bare[asked_place[k]] = True
-    for i in range(len(kind)):
-        if bare[place[i]] and not core[kind[i]]:
-            n += 1
-    out = np.empty(n, np.int64)
+    if not bare.any():
+        return grown(out, n)
     n = 0
     for i in range(len(kind)):
         if core[kind[i]] or bare[place[i]]:
             out[n] = i
             n += 1
-    return out
+    return grown(out, n)

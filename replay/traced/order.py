@@ -198,22 +198,23 @@ def _in_order(order, place, ptr, src, pred_ptr, pred):  # pragma: no cover - com
 @compiled
 def _runs(task_of, chosen, key):  # pragma: no cover - compiled
     """Where runs of two or more tasks that are chosen and of one key lie, int64 [2 r]."""
-    n = len(task_of)
     out = np.empty(128, np.int64)
     r = 0
-    i = 0
-    while i < n:
-        j = i + 1
-        if chosen[task_of[i]]:
-            while j < n and chosen[task_of[j]] and key[task_of[j]] == key[task_of[i]]:
-                j += 1
-            if j - i > 1:
-                if 2 * r == len(out):
-                    out = grown(out, 2 * len(out))
-                out[2 * r] = i
-                out[2 * r + 1] = j
-                r += 1
-        i = j
+    begun = 0
+    n = len(task_of)
+    last = key[task_of[0]] if n else 0
+    for i in range(1, n + 1):
+        value = key[task_of[i]] if i < n else 0
+        if i < n and value == last and chosen[task_of[i]] == chosen[task_of[begun]]:
+            continue
+        if i - begun > 1 and chosen[task_of[begun]]:
+            if 2 * r == len(out):
+                out = grown(out, 2 * len(out))
+            out[2 * r] = begun
+            out[2 * r + 1] = i
+            r += 1
+        begun = i
+        last = value
     return grown(out, 2 * r)
 
 

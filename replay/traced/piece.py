@@ -80,7 +80,9 @@ class Piece:
         self._into: list[tuple[np.ndarray, np.ndarray]] = []
 
     def place(self, ranks: np.ndarray) -> np.ndarray:
-        """int64: where each rank is among those of the piece."""
+        """int64: where each rank, one of the piece's, is among these."""
+        if len(self.ranks) and self.ranks[-1] - self.ranks[0] == len(self.ranks) - 1:
+            return (ranks - self.ranks[0]).astype(np.int64, copy=False)
         return np.searchsorted(self.ranks, ranks)
 
     def word(self, text: str) -> int:

@@ -6,6 +6,9 @@ import numpy as np
 
 from ...ingest.compiled import compiled
 
+SLOTS = 1 << 14
+"""A table of so many stays in the cache."""
+
 MOVES_A_ROW = 8
 """Rows are nearly in order: insertion sorts them in fewer moves than this, or a whole sort does."""
 
@@ -111,10 +114,12 @@ def slot(group, value, size):  # pragma: no cover - compiled
 
 @compiled
 def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - compiled
+    out = np.full(len(for_group), -1, np.int64)
+    # In many slots those that are not there mostly end at once; what is large is not to be larger.
     size = 64
-    while size < 2 * len(group):
+    while size < 2 * len(group) or size < min(16 * len(group), SLOTS):
         size *= 2
-    slots = np.full(size, -1, np.int64)
+    slots = np.full(size, -1, np.int32)
     for i in range(len(group)):
         if value[i] == null:
             continue
@@ -123,7 +128,6 @@ def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - c
             at = (at + 1) & (size - 1)
         if slots[at] < 0:
             slots[at] = i
-    out = np.full(len(for_group), -1, np.int64)
     for k in range(len(for_group)):
         if for_value[k] == null:
             continue
