@@ -127,11 +127,10 @@ class Survey:
         comms = self.by_pointer.get((host, pid, pointer))
         return comms[-1] if comms else None
 
-    def _process(self, host: str, pid: int, device: int) -> Process:
-        process = self.processes.get((host, pid, device))
-        if process is None:
-            process = self.processes[(host, pid, device)] = Process(host, pid, device)
-            self.hosts_of_pid.setdefault(pid, set()).add(host)
+    def new_process(self, host: str, pid: int, device: int) -> Process:
+        """A process that is not known yet."""
+        process = self.processes[(host, pid, device)] = Process(host, pid, device)
+        self.hosts_of_pid.setdefault(pid, set()).add(host)
         return process
 
 
@@ -208,16 +207,16 @@ def _table(found: Survey, line: bytes) -> None:
 def _take(found: Survey, message: Message, offset: int, c: Collector) -> None:
     text, writer = message.text[:_TEXT_BYTES], message.writer
     host = found.host_of(writer.host, writer.pid)
-    if m := _INIT.search(text):
+    if b"Init " in text and (m := _INIT.search(text)):
         _init(found, host, message, m, offset, c)
-    elif m := _WORLD.search(text):
+    elif b" nRanks " in text and (m := _WORLD.search(text)):
         comm = found.latest(host, writer.pid, m[1])
         if comm is not None and (comm.place, comm.size) == (int(m[2]), int(m[3])):
             comm.process.local_rank = int(m[4]) if int(m[4]) <= MAX_RANK else None
         elif writer.device is not None:
             # From 2.20 to 2.22 only this line comes before the rings and trees.
             _add(found, host, message, (m[1], int(m[2]), int(m[3]), writer.device), offset, c)
-    elif m := _END.search(text):
+    elif b"COMPLETE" in text and (m := _END.search(text)):
         comm = found.latest(host, writer.pid, m[1])
         if comm is not None and comm.begun <= offset and comm.place == int(m[2]):
             comm.ended = offset
@@ -260,12 +259,14 @@ def _add(
               "lost", offset=offset)  # fmt: skip
         return None
     pid = message.writer.pid
-    known = (host, pid, device) in found.processes
-    if len(found.comms) >= _MOST_COMMS or (not known and len(found.processes) >= _MOST_PROCESSES):
+    process = found.processes.get((host, pid, device))
+    too_many = process is None and len(found.processes) >= _MOST_PROCESSES
+    if too_many or len(found.comms) >= _MOST_COMMS:
         c.odd("too_many_comms", f"more than {_MOST_COMMS} communicators or {_MOST_PROCESSES} "
               "processes; the rest is left out", "lost", offset=offset)  # fmt: skip
         return None
-    process = found._process(host, pid, device)
+    if process is None:
+        process = found.new_process(host, pid, device)
     comm = Comm(process, pointer, place, size, offset)
     process.comms.append(comm)
     found.comms.append(comm)
