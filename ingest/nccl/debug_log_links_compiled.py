@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from . import debug_log_state as of
 from . import debug_log_text as say
 from .debug_log_known import Known
 from .debug_log_lines import Writer
+from .debug_log_nics import NicNames, said_nics
 from .debug_log_places import RECENT
 from .line_blocks import PAD
 from .number_rows import MOST_WORDS, NULL, NumberRows, Words
@@ -30,16 +30,7 @@ _MOST_CODES = 1 << 17
 _MOST_OWNERS = 1 << 18
 _MOST_AT_ONCE = 1 << 15
 _MOST_SAID = 2048
-_MOST_NAMED = 256
-_MOST_NICS_TEXT = 8192
-"""As far as `debug_log_text.nics` reads."""
-
 _SOURCE = "nccl-log"
-
-_Device = tuple[str, int]
-"""Network and number."""
-
-_NO_NICS: dict[_Device, str] = {}
 
 
 class CompiledLinks(links.Links):
@@ -80,15 +71,11 @@ class CompiledLinks(links.Links):
         self._owners: dict[tuple[str, int], int] = {}
         self._threads: dict[tuple[str, int, int], int] = {}
         self._writers = np.zeros((_MOST_WRITERS, of.WRITER_COLUMNS), np.int64)
-        # By host, then by process: codes of writers, and what `_naming_of` says.
+        # Codes of writers by host, then by process.
         self._writers_of: defaultdict[str, defaultdict[int, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        self._namings_of: defaultdict[str, dict[int, int]] = defaultdict(dict)
-        self._own_nics: defaultdict[tuple[str, int], dict[_Device, str]] = defaultdict(dict)
-        self._host_nics: defaultdict[str, dict[_Device, str]] = defaultdict(dict)
-        self._n_named = 0
-        self._naming: dict[Any, int] = {}
+        self._names = NicNames()
         self._intern_all, self._learnt_all = functions["intern_all"], False
         self._n_namings = 0
         self._route_codes, self._pointer_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
@@ -167,7 +154,7 @@ class CompiledLinks(links.Links):
         return (
             of.ROW, *known.listed((host, pid, tid, None), thread),
             *known.listed((host, pid, device), recent), NULL if rank is None else rank, host_code,
-            owner, at, self._naming_of(host, pid),
+            owner, at, self._names.number(host, pid),
         )  # fmt: skip
 
     def learn_pointer(self, code: int, writer: Writer) -> None:
@@ -186,40 +173,21 @@ class CompiledLinks(links.Links):
         nic = None if link.net is None else self.nic(writer, link.net, link.index)
         self._routes[code] = of.ROW, self._words.code(link.via), self._words.code(nic)
 
-    def _naming_of(self, host: str, pid: int) -> int:
-        """A number for what a process and its host call NICs: mostly one for processes alike."""
-        number = self._namings_of[host].get(pid)
-        if number is None:
-            key = (
-                frozenset(self._own_nics.get((host, pid), {}).items()),
-                frozenset(self._host_nics.get(host, {}).items()),
-            )
-            number = self._naming.get(key)
-            if number is None:
-                number = self._n_namings = self._n_namings + 1
-                if len(self._naming) >= _MOST_NAMED:
-                    self._naming.clear()
-                self._naming[key] = number
-            self._namings_of[host][pid] = number
-        return number
-
     def nic(self, writer: Writer, net: str, index: int | None) -> str:
-        if index is None:
-            return net
-        device = links.network(net), index
-        own, its = self._own_nics.get((writer.host, writer.pid)), self._host_nics.get(writer.host)
-        name = own.get(device) if own else None
-        return name or (its.get(device) if its else None) or f"{net}/{index}"
+        return self._names.name(writer.host, writer.pid, net, index)
 
     def nics(self, text: bytes, writer: Writer) -> bool:
-        found = _nics(text[:_MOST_NICS_TEXT])
+        found = said_nics(text)
         if found is None:
             return False
         net, devices, names = found
-        host, pid = writer.host, writer.pid
-        own, its = self._own_nics.get((host, pid), _NO_NICS), self._host_nics.get(host, _NO_NICS)
-        if not (devices.items() <= own.items() and devices.items() <= its.items()):
-            self._name_nics(host, pid, devices)
+        host = writer.host
+        changed = self._names.note(host, writer.pid, devices)
+        if changed is not None:
+            processes = self._writers_of[host]
+            for pid in list(processes) if changed else [writer.pid]:
+                if pid in processes:
+                    self._writers[processes[pid], of.W_NAMES] = self._names.number(host, pid)
         state = self._state
         if self._nics_told[0] != state[of.CLEARED]:
             self._nics_told = int(state[of.CLEARED]), set()
@@ -232,22 +200,6 @@ class CompiledLinks(links.Links):
         if told[0] == state[of.CLEARED] and len(names) <= 64 and len(told[1]) < _MOST_CODES:
             told[1].add(line)
         return True
-
-    def _name_nics(self, host: str, pid: int, devices: dict[_Device, str]) -> None:
-        """Notes what a process calls its NICs, and that its writers, or all of its host, do."""
-        changed = False
-        for device, name in devices.items():
-            if self._n_named >= links.MOST_NICS:
-                break
-            own, its = self._own_nics[host, pid], self._host_nics[host]
-            self._n_named += device not in own
-            changed = changed or its.get(device) != name
-            own[device] = its[device] = name
-        namings, processes = self._namings_of[host], self._writers_of[host]
-        namings.clear() if changed else namings.pop(pid, None)
-        for process in list(processes) if changed else [pid]:
-            if process in processes:
-                self._writers[processes[process], of.W_NAMES] = self._naming_of(host, process)
 
     # --- what was told -------------------------------------------------------------------------
 
@@ -313,17 +265,6 @@ class CompiledLinks(links.Links):
 
     def _name(self, name: str | None) -> int:
         return -1 if name is None else self.known.names[name]
-
-
-@lru_cache(maxsize=256)
-def _nics(text: bytes) -> tuple[str, dict[_Device, str], tuple[str, ...]] | None:
-    """(network, names by device, all names in order) that a line of a network gives its NICs."""
-    found = say.nics(text)
-    if found is None:
-        return None
-    net, devices = found
-    kind = links.network(net)
-    return net, {(kind, i): name for i, name in devices}, tuple(name for _, name in devices)
 
 
 class _TooMany(Exception):
