@@ -31,8 +31,9 @@ SOURCES = ("topology", "counters", "routing")
 LEAST_ROWS = 500_000
 """Of fewer rows a view takes well under a second, and a small job need not wait for DuckDB."""
 
-MEMORY = "2GB"
-"""Beyond that DuckDB writes to files beside the tables that are made."""
+MEMORY = ("512MB", "1GB", "2GB")
+"""Beyond that DuckDB writes to files beside the tables that are made; where it cannot do with so
+little, it is asked once more with the next."""
 
 
 def write(
@@ -59,7 +60,7 @@ def write(
         try:
             # Sums of doubles depend on their order, and the same sources give the same files.
             con.execute("SET threads = 1")
-            con.execute(f"SET memory_limit = '{MEMORY}'")
+            con.execute(f"SET memory_limit = '{MEMORY[0]}'")
             con.execute(f"SET temp_directory = '{scratch.replace(chr(39), chr(39) * 2)}'")
             con.execute("SET enable_progress_bar = false")
             for table, its_rows in derived.items():
@@ -68,7 +69,7 @@ def write(
                 _keep(con, table, (piece for p in its for piece in slices.pieces(opened, p)))
             for module in MODULES:
                 con.execute((SQL / f"{module}.sql").read_text(encoding="utf-8"))
-            found = {t: _rows(con, t, view) for t, view in VIEWS.items()}
+            found = {t: _within_memory(con, t, view) for t, view in VIEWS.items()}
         except (duckdb.Error, pa.ArrowException, OSError):
             return
         finally:
@@ -104,6 +105,20 @@ def _keep(con: duckdb.DuckDBPyConnection, table: str, pieces: Iterable[pa.Table]
         con.register("_piece", slices.completed(piece, schema))
         con.execute(f"INSERT INTO {table} SELECT '' AS job, {_columns(table)} FROM _piece")
     con.unregister("_piece")
+
+
+def _within_memory(con: duckdb.DuckDBPyConnection, table: str, view: str) -> pa.RecordBatch:
+    """The rows, with the least memory that does. Raises duckdb's errors."""
+    import duckdb
+
+    for limit in MEMORY[:-1]:
+        try:
+            con.execute(f"SET memory_limit = '{limit}'")
+            return _rows(con, table, view)
+        except duckdb.OutOfMemoryException:
+            continue
+    con.execute(f"SET memory_limit = '{MEMORY[-1]}'")
+    return _rows(con, table, view)
 
 
 def _rows(con: duckdb.DuckDBPyConnection, table: str, view: str) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -131,3 +132,30 @@ def test_a_small_job_is_left_to_the_views(tmp_path: Path):
     writer = PartWriter(tmp_path)
     rails.write(writer, tmp_path, slices.of(folder(tmp_path)), [], job(steps=True))
     assert writer.close() == []
+
+
+@pytest.mark.parametrize(
+    ("too_few", "limits", "made"),
+    [
+        (2, ["488.2 MiB", "953.6 MiB", "1.8 GiB", "488.2 MiB"], 2),
+        (3, ["488.2 MiB", "953.6 MiB", "1.8 GiB"], 0),
+    ],
+)
+def test_more_memory_is_taken_where_it_must_be(
+    tmp_path: Path, monkeypatch, too_few: int, limits: list[str], made: int
+):
+    monkeypatch.setattr(rails, "LEAST_ROWS", 1)
+    asked = []
+    rows_of = rails._rows
+
+    def scarce(con, table: str, view: str):
+        asked.append(con.execute("SELECT current_setting('memory_limit')").fetchall()[0][0])
+        if len(asked) <= too_few:
+            raise duckdb.OutOfMemoryException("too little")
+        return rows_of(con, table, view)
+
+    monkeypatch.setattr(rails, "_rows", scarce)
+    writer = PartWriter(tmp_path)
+    rails.write(writer, tmp_path, slices.of(folder(tmp_path)), [], job(steps=True))
+    assert len(writer.close()) == made
+    assert asked == limits
