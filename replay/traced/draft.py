@@ -23,6 +23,10 @@ MOST_TASKS = 1 << 31
 """Numbers of tasks are of 32 bits while a graph is put together."""
 
 
+FILLED = ("end_ns", "release_ns", "dur_ns", "pin")
+"""Columns by which, with the beginnings, gaps and spans are filled in."""
+
+
 class Links(NamedTuple):
     """Predecessors of tasks that are numbered piece by piece, then joins: in CSR form."""
 
@@ -60,20 +64,33 @@ def graph(
         links = _without(links, int(bases[-1]), stuck)
         apart += len(stuck)
     del feed, task_of
-    columns = _columns(pieces, bases, all_, ops, words, order, links)
-    del order, links
+    column = partial(_ordered, pieces, bases, all_, ops, words, order, ordering.inverse(order))
+    first = (*likeness.COLUMNS, *FILLED)
+    (pred_ptr, pred), *made = beside(
+        partial(ordering.in_order, order, links.ptr, links.src),
+        *(partial(column, name) for name in first),
+    )
+    columns = dict(zip(first, made, strict=True))
+    del links
+    rest = [name for name in (*COLUMNS, *EXTRA) if name not in first]
+    (gap, dur, late), like, *made = beside(
+        lambda: fill(pred_ptr, pred, **{name: columns[name] for name in (*FILLED, "start_ns")}),
+        lambda: likeness.of(*(columns[name] for name in likeness.COLUMNS)),
+        *(partial(column, name) for name in rest),
+    )
+    columns |= dict(zip(rest, made, strict=True)) | {"dur_ns": dur}
     extra = {name: columns.pop(name) for name in EXTRA}
-    pin = extra.pop("pin")
-    bare = TaskGraph(
-        gap_ns=np.empty(0, np.int64),
+    del extra["pin"]
+    whole = TaskGraph(
+        gap_ns=gap,
+        pred_ptr=pred_ptr,
+        pred=pred,
         op_names=tuple(ops.known),
         comm_names=tuple(all_.comm_names),
-        extra=extra,
+        extra=extra | {"like": like},
         **columns,
     )
-    (filled, late), like = beside(lambda: fill(bare, pin), lambda: likeness.of(bare))
-    filled.extra["like"] = like
-    return filled, late, apart
+    return whole, late, apart
 
 
 def _by_time(
@@ -93,43 +110,34 @@ def _by_time(
     return feed, task_of
 
 
-def _columns(
+def _ordered(
     pieces: Sequence[Piece],
     bases: np.ndarray,
     all_: Collectives,
     ops: OpNames,
     words: Words,
     order: np.ndarray,
-    links: Links,
-) -> dict[str, np.ndarray]:
-    """Predecessors and all columns of the tasks, in their order. Empties the pieces."""
-    place = ordering.inverse(order).astype(np.intp)
-
-    def edges() -> tuple[np.ndarray, np.ndarray]:
-        return ordering.in_order(order, links.ptr, links.src)
-
-    def column(name: str) -> np.ndarray:
-        dtype, default = (COLUMNS | EXTRA)[name]
-        if name != "op" and 2 * _said(pieces, name, default) < len(order):
-            made = np.full(len(order), default, dtype)
-            _put(made, pieces, place, name, default)
-            if name in all_.joins:
-                made[place[bases[-1] :]] = all_.joins[name]
-        else:
-            whole = _column(pieces, len(order), name, dtype, default)
-            if name in all_.joins:
-                whole[bases[-1] :] = all_.joins[name]
-            if name == "op":
-                _named(whole, pieces, bases, ops, words, order)
-            made = whole.take(order)
-        for piece in pieces:
-            for block in piece.blocks.values():
-                block.columns.pop(name, None)
-        return made
-
-    names = [*COLUMNS, *EXTRA]
-    (pred_ptr, pred), *made = beside(edges, *(partial(column, name) for name in names))
-    return dict(zip(names, made, strict=True)) | {"pred_ptr": pred_ptr, "pred": pred}
+    place: np.ndarray,
+    name: str,
+) -> np.ndarray:
+    """A column of the tasks in their order, of which `place` is the inverse. Pieces lose it."""
+    dtype, default = (COLUMNS | EXTRA)[name]
+    if name != "op" and 2 * _said(pieces, name, default) < len(order):
+        made = np.full(len(order), default, dtype)
+        _put(made, pieces, place, name, default)
+        if name in all_.joins:
+            made[place[bases[-1] :]] = all_.joins[name]
+    else:
+        whole = _column(pieces, len(order), name, dtype, default)
+        if name in all_.joins:
+            whole[bases[-1] :] = all_.joins[name]
+        if name == "op":
+            _named(whole, pieces, bases, ops, words, order)
+        made = whole.take(order)
+    for piece in pieces:
+        for block in piece.blocks.values():
+            block.columns.pop(name, None)
+    return made
 
 
 def _said(pieces: Sequence[Piece], name: str, default: int) -> int:

@@ -6,38 +6,47 @@ import numpy as np
 
 from ...ingest.compiled import compiled
 from ..codes import alike
-from ..graph import TaskGraph
 from ..sorting import grown
 from .rows import slot
 from .tables import nth
+
+COLUMNS = ("step", "kind", "op", "thread", "rank", "start_ns")
+"""Columns of a graph that say what is alike."""
 
 COUNTERS = 1 << 16
 """Kinds by ranks are counted in a table of so many, or of as many as there are tasks."""
 
 
-def of(graph: TaskGraph) -> np.ndarray:
-    """int64 [n]: codes that tasks share which are alike.
+def of(
+    step: np.ndarray,
+    kind: np.ndarray,
+    op: np.ndarray,
+    thread: np.ndarray,
+    rank: np.ndarray,
+    start_ns: np.ndarray,
+) -> np.ndarray:
+    """int64 [n]: codes that tasks share which are alike, of a graph's `COLUMNS`.
 
     Host segments are counted by thread (the first, second, ... that a rank's calls came from).
     """
-    columns = graph.step, graph.kind, graph.op, graph.extra["thread"]
+    columns = step, kind, op, thread
     code, one = _kinds(*columns)
     # The codes of kinds that are sorted: those that `alike` gives.
     order = np.lexsort(tuple(c[one] for c in columns[::-1]))
     like = np.empty(len(one), np.int64)
     like[order] = np.arange(len(one))
-    low = int(graph.rank.min(initial=0))
-    ranks = int(graph.rank.max(initial=0)) - low + 1
-    if len(one) * ranks <= max(COUNTERS, graph.n):
+    low = int(rank.min(initial=0))
+    ranks = int(rank.max(initial=0)) - low + 1
+    if len(one) * ranks <= max(COUNTERS, len(rank)):
         many = np.zeros((len(one), ranks), np.int64)
-        place, in_time = _counted(code, graph.rank, low, graph.start_ns, many)
+        place, in_time = _counted(code, rank, low, start_ns, many)
         if in_time:
             most = many.max(axis=1)[order]
             first = (np.cumsum(most) - most)[like]
             return first[code] + place
     code = like[code]
-    _, own = alike(graph.rank, code)
-    return alike(code, nth(own, graph.start_ns))[1]
+    _, own = alike(rank, code)
+    return alike(code, nth(own, start_ns))[1]
 
 
 @compiled

@@ -5,37 +5,33 @@ from __future__ import annotations
 import numpy as np
 
 from ...ingest.compiled import compiled
-from ..graph import NULL, TaskGraph
+from ..graph import NULL
 
 PIN_START, PIN_END = 0, 1
 """What a task keeps of its measurement: duration and start, or its end (the span is what is
 left between the last predecessor and that end: a host segment, a transfer)."""
 
 
-def fill(graph: TaskGraph, pin: np.ndarray) -> tuple[TaskGraph, np.ndarray]:
-    """The graph with gaps and spans filled in, and how much later than measured each task ends.
+def fill(
+    pred_ptr: np.ndarray,
+    pred: np.ndarray,
+    start_ns: np.ndarray,
+    end_ns: np.ndarray,
+    release_ns: np.ndarray,
+    dur_ns: np.ndarray,
+    pin: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Gaps, spans, and how much later than measured each task ends, int64 [n] each.
 
-    `pin` int8 [n] says for each task with a measurement what is kept. A gap is never negative: a
-    task whose predecessors (as replayed) end after it started is forced later, and what follows
-    it is given a smaller gap, so that an error of the clocks does not add up along a chain.
-    Returns `late_ns` int64 [n], 0 where a task ends when it did.
+    Of a graph's columns; `pin` int8 [n] says for each task with a measurement what is kept. A gap
+    is never negative: a task whose predecessors (as replayed) end after it started is forced later,
+    and what follows it is given a smaller gap, so that an error of the clocks does not add up along
+    a chain. A task that ends when it did is late by 0.
     """
-    gap = np.zeros(graph.n, np.int64)
-    dur = graph.dur_ns.copy()
-    late = np.zeros(graph.n, np.int64)
-    _fill(
-        pin,
-        graph.start_ns,
-        graph.end_ns,
-        graph.pred_ptr,
-        graph.pred,
-        graph.release_ns,
-        gap,
-        dur,
-        late,
-        int(NULL),
-    )
-    return graph.with_(gap_ns=gap, dur_ns=dur), late
+    gap, late = np.zeros(len(dur_ns), np.int64), np.zeros(len(dur_ns), np.int64)
+    dur = dur_ns.copy()
+    _fill(pin, start_ns, end_ns, pred_ptr, pred, release_ns, gap, dur, late, int(NULL))
+    return gap, dur, late
 
 
 @compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 
 import numpy as np
 from hypothesis import given, settings
@@ -64,3 +65,19 @@ def test_predecessors_are_sorted_and_each_once_few_or_many():
     assert pred[ptr[2] : ptr[3]].tolist() == [0, 1]
     assert pred[ptr[n - 1] : ptr[n]].tolist() == list(range(3, n - 1))
     assert ptr[-1] == len(pred)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), max_size=400), st.randoms())
+def test_runs_of_chosen_tasks_of_one_key(tasks, random):
+    task_of = list(range(len(tasks)))
+    random.shuffle(task_of)
+    key, chosen = (np.array([t[i] for t in tasks], dtype) for i, dtype in ((0, "i8"), (1, "?")))
+    found = order.runs(np.array(task_of, np.int32), chosen, key).tolist()
+    expected, at = [], 0
+    for (_, is_chosen), run in itertools.groupby(task_of, key=lambda t: tasks[t]):
+        n = len(list(run))
+        if is_chosen and n > 1:
+            expected.append([at, at + n])
+        at += n
+    assert found == expected
