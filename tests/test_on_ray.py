@@ -128,6 +128,9 @@ def nodes(tmp_path_factory, s3_server, proxy):
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
         patch.delenv("RAY_ADDRESS", raising=False)
         patch.delenv("AWS_PROFILE", raising=False)
+        # Where a cluster's address is noted, in a folder that Ray does not make.
+        patch.setenv("RAY_TMPDIR", temporary)
+        os.mkdir(os.path.join(temporary, "ray"))
         connection.library()
         cluster = Cluster(initialize_head=False)
         theirs = {} if proxy is None else s3_server.credentials(proxy.url)

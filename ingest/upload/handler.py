@@ -180,10 +180,12 @@ class TraceHandler:
 
     def _left(self) -> list[Entry]:
         """Of this process's traces those not delivered, without those that failed for good."""
-        left = []
-        for id in self.ids if self.spool is not None else ():
+        spool, left = self.spool, []
+        if spool is None:
+            return []
+        for id in self.ids:
             with contextlib.suppress(ValueError):  # an entry that cannot be read
-                entry = self.spool.get(id)
+                entry = spool.get(id)
                 if entry is not None and entry.state != FAILED:
                     left.append(entry)
         return left

@@ -9,6 +9,7 @@ import retime
 from retime.cli import run
 from retime.ingest import kernel_rules
 from retime.ingest.errors import UsageError
+from retime.ingest.store import reading
 from retime.replay import load
 from retime.replay.traced import events
 
@@ -77,9 +78,8 @@ def test_replay_reads_what_sql_reads(job):
     snapshot = job.snapshot
     said = kernel_rules.categories(snapshot.files, snapshot.kernels)
     words = events.Words()
-    everything = events.of_files(
-        snapshot.files["events"], words, lambda kind, *_: np.arange(len(kind)), said
-    )
+    files = [(f, reading.parquet(f).metadata) for f in snapshot.files["events"]]
+    everything = events.of_files(files, words, lambda kind, *_: np.arange(len(kind)), said)
     read = everything.take(everything.of("kernel", "memcpy", "runtime"))
     query = (
         "SELECT event_id, name, coalesce(category = 'comm', false) FROM events "

@@ -418,15 +418,19 @@ def test_what_is_no_dump_is_not_taken(retime_traces):
 
 
 JOB = """
-import sys, torch, torch.distributed as dist
+import sys, time, torch, torch.distributed as dist
 from torch._C._distributed_c10d import _dump_fr_trace, _dump_fr_trace_json
 store = "file://" + sys.argv[1] + "/store"
 dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
 for n in (3, 4):
     dist.all_reduce(torch.ones(n))
 dist.barrier()
-open(sys.argv[1] + "/fr_0", "wb").write(_dump_fr_trace())
-text = _dump_fr_trace_json()
+for _ in range(20):  # a thread of torch's own still notes what ended
+    dump, text = _dump_fr_trace(), _dump_fr_trace_json()
+    if dump == _dump_fr_trace():
+        break
+    time.sleep(0.05)
+open(sys.argv[1] + "/fr_0", "wb").write(dump)
 open(sys.argv[1] + "/fr_0.json", "wb").write(text if isinstance(text, bytes) else text.encode())
 dist.destroy_process_group()
 """

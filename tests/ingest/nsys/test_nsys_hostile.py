@@ -269,10 +269,10 @@ def test_a_long_name_in_every_row_is_cut_off_where_it_outgrows_the_file(
 
 
 def test_tables_that_cannot_be_put_together_are_unusable(nsys, small, monkeypatch):
-    def fails(tables):
+    def fails(parts):
         raise pa.ArrowCapacityError("array cannot contain more than 2147483646 bytes")
 
-    monkeypatch.setattr("retime.ingest.nsys.tables.pa.concat_tables", fails)
+    monkeypatch.setattr("retime.ingest.nsys.tables._whole", fails)
     with pytest.raises(UnusableInput, match=r"put together .*2147483646 bytes"):
         nsys.read(small)
 
