@@ -64,14 +64,15 @@ def graph(
         links = _without(links, int(bases[-1]), stuck)
         apart += len(stuck)
     del feed, task_of
-    column = partial(_ordered, pieces, bases, all_, ops, words, order, ordering.inverse(order))
+    places = order.astype(np.intp), ordering.inverse(order)  # what takes needs no conversion
+    column = partial(_ordered, pieces, bases, all_, ops, words, *places)
     first = (*likeness.COLUMNS, *FILLED)
     (pred_ptr, pred), *made = beside(
         partial(ordering.in_order, order, links.ptr, links.src),
         *(partial(column, name) for name in first),
     )
     columns = dict(zip(first, made, strict=True))
-    del links
+    del links, order
     rest = [name for name in (*COLUMNS, *EXTRA) if name not in first]
     (gap, dur, late), like, *made = beside(
         lambda: fill(pred_ptr, pred, **{name: columns[name] for name in (*FILLED, "start_ns")}),
