@@ -125,7 +125,6 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
     k = 0
     for p in range(n):
         t = task_of[p]
-        edge[t] = ptr[t]
         e = ptr[t]
         stop = ptr[t + 1]
         while e < stop and placed[src[e]]:
