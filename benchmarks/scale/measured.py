@@ -67,7 +67,10 @@ def cli(*words: str) -> list[str]:
 def _environment() -> dict[str, str]:
     # Both `benchmarks` and `retime` are of this checkout, wherever it lies.
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    # Python keeps what it compiled of a module, as it does where packages are installed.
+    found.pop("PYTHONDONTWRITEBYTECODE", None)
+    return found
 
 
 def _text(file) -> str:

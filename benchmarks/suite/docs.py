@@ -18,7 +18,8 @@ first. `--quick` takes some minutes, all of it 25 minutes on two cores and 3 GB 
 Every figure is a process of its own: seconds are the median of some rounds with the lowest and the
 highest in brackets, memory is the most that its largest process held. Ways of one case run by turns
 (A B C, A B C), and a ratio is of two figures of the same round: other's time over ours, so that 2
-is twice as fast. Absolute times depend on the machine: read the ratios.
+is twice as fast. What takes a minute or more runs in one round, and stands beside every round.
+Absolute times depend on the machine: read the ratios.
 
 "Warm" is after start-up: imports, cached machine code and a small file are behind it. Other lines
 of the command count everything from the start of the process to its end. `ours` includes finished

@@ -73,13 +73,19 @@ def _ratio(case: Case, ratio: Ratio, rounds: Rounds, missing: dict[str, str]) ->
     ours, other = (ways[n] for n in (ratio.ours, ratio.other))
     times = [
         _unit_s(case, other, theirs, ratio.clock) / _unit_s(case, ours, mine, ratio.clock)
-        for mine, theirs in zip(rounds[ours.name], rounds[other.name], strict=True)
+        for mine, theirs in zip(_every(rounds[ours.name]), _every(rounds[other.name]), strict=True)
         if mine is not None and theirs is not None
     ]
     if not times:
         return {**out, **_verdict(ratio.at_least, None), "why": "never in one round"}
     out |= {"values": times, **spread(times, "times")}
     return {**out, **_verdict(ratio.at_least, times, at_most=False)}
+
+
+def _every(of_way: list[Any]) -> list[Any]:
+    """The rounds; where a way takes so long that it ran in one alone, that one for each."""
+    ran = [r for r in of_way if r is not None]
+    return ran * len(of_way) if len(ran) == 1 else of_way
 
 
 def _unit_s(case: Case, way: Way, took: dict[str, Any], clock: str = "") -> float:

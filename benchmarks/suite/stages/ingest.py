@@ -40,9 +40,11 @@ def tiled(inputs: Inputs) -> Iterator[Case]:
                     missing=without("pandas")),
                 Way("plain Polars", PEER, way("ingest.polars", path, OUT), 2, rounds=1),
             ]  # fmt: skip
+        limits = _limits(inputs, path, packed, small)
         yield Case(
             name, "ingest", n, "MB",
-            (*_ours(path, packed, small), *peers, *_limits(inputs, path, packed, small)),
+            # Reads come first: no way finds the file out of the system's cache.
+            (*limits[:2], *_ours(path, packed, small), *peers, *limits[2:]),
             (*_ratios(mb), *_by_limits(mb)),
             tuple(Bound(w, "peak_bytes", MAX_BYTES, "under 500 MB whatever the size")
                   for w in (ONE, TWO, CLI_TWO, ONE_GZ)),
