@@ -55,17 +55,31 @@ def _together(results: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _machines(results: Sequence[dict[str, Any]]) -> str:
-    out = []
+    """A paragraph each machine and its versions, of whatever was measured there."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for r in results:
         m = r["machine"]
         have = ", ".join(f"{k} {v}" for k, v in m["versions"].items())
+        on = (
+            f"{m['cores']} cores of {m['processor']}, {m['memory_bytes'] / 1e9:.0f} GB, "
+            f"{m['system']}"
+        )
+        alike.setdefault((on, have, r["size"], r.get("clock", "")), []).append(r)
+    out = []
+    for (on, have, size, clock), of in alike.items():
+        stages = ", ".join(dict.fromkeys(s for r in of for s in r["stages"]))
         out.append(
-            f"Measured {r['date']} UTC ({', '.join(r['stages'])}; {r['size']}) on {m['cores']} "
-            f"cores of {m['processor']}, {m['memory_bytes'] / 1e9:.0f} GB, {m['system']}, load "
-            f"{m['load']:g} before the run, {r['runs']} rounds; {have}.\n"
-            + (CPU if r.get("clock") == "cpu" else "")
+            f"Measured {_span([r['date'] for r in of])} UTC ({stages}; {size}) on {on}, load "
+            f"{_span([r['machine']['load'] for r in of])} before the run, "
+            f"{_span([r['runs'] for r in of])} rounds; {have}.\n" + (CPU if clock == "cpu" else "")
         )
     return "\n".join(out)
+
+
+def _span(values: Sequence[Any]) -> str:
+    """The least and the largest, or the one that there is."""
+    first, last = (f"{v:g}" if isinstance(v, float) else str(v) for v in (min(values), max(values)))
+    return first if first == last else f"{first} to {last}"
 
 
 def _goals(cases: list[dict[str, Any]]) -> str:

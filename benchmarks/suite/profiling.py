@@ -10,11 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.scale.measured import ROOT
+
 HEAD = 6
 WAITING = ("'acquire' of '_thread", "lock.acquire", "time.sleep", "select.", "SimpleQueue",
            "posix.waitpid", "posix.wait4")  # fmt: skip
 """Functions in which a thread waits for another: no work is in them."""
-_PLACE = re.compile(r"^.*?(?:site-packages|dist-packages|lib/python3\.\d+|retime)/")
+_PLACE = re.compile(
+    rf"^(?:{re.escape(str(ROOT))}|.*?(?:site-packages|dist-packages|lib/python3\.\d+))/"
+)
 
 
 def profiled(part: Callable[[], Any]) -> tuple[Any, pstats.Stats]:
