@@ -28,8 +28,11 @@ MODULES = ("clocks", "sizes", "nics", "rails_derived", "rails_measured", "rail_t
 DERIVED = ("ranks", "steps", "comms", "collectives", "transfers")
 SOURCES = ("topology", "counters", "routing")
 
+TRAFFIC = ("collectives", "transfers", "counters", "routing")
+"""Tables of what moved."""
+
 LEAST_ROWS = 500_000
-"""Of fewer rows a view takes well under a second, and a small job need not wait for DuckDB."""
+"""Of fewer rows of these a view takes well under a second, and a job need not wait for DuckDB."""
 
 MEMORY = ("512MB", "1GB", "2GB")
 """Beyond that DuckDB writes to files beside the tables that are made; where it cannot do with so
@@ -50,7 +53,9 @@ def write(
     """
     parts = {t: [p for m in manifests for p in m.tables.get(t, [])] for t in SOURCES}
     derived = {t: tables.get(t, TABLES[t].schema.empty_table()) for t in DERIVED}
-    rows = sum(map(len, derived.values())) + sum(p.rows for of in parts.values() for p in of)
+    # What the machine is made of, and what its ranks are called, the views read at once.
+    rows = sum(len(derived[t]) for t in DERIVED if t in TRAFFIC)
+    rows += sum(p.rows for t in SOURCES if t in TRAFFIC for p in parts[t])
     if rows < LEAST_ROWS or len(derived["ranks"]) < 2:
         return
     import duckdb  # only large jobs need it

@@ -159,3 +159,21 @@ def test_more_memory_is_taken_where_it_must_be(
     rails.write(writer, tmp_path, slices.of(folder(tmp_path)), [], job(steps=True))
     assert len(writer.close()) == made
     assert asked == limits
+
+
+def test_only_what_moved_makes_a_job_large(tmp_path: Path, monkeypatch):
+    """A log tells of many links; where little went over them the views are quick enough."""
+    tables = job(steps=True)
+    moved = len(tables["collectives"]) + len(tables["transfers"])
+    tables["steps"] = pa.concat_tables([tables["steps"]] * moved)
+    place = tmp_path / "job"
+    place.mkdir()
+
+    def stored(least: int) -> list[str]:
+        monkeypatch.setattr(rails, "LEAST_ROWS", least)
+        writer = PartWriter(tmp_path)
+        rails.write(writer, tmp_path, slices.of(folder(place)), [], tables)
+        return [w.table for w in writer.close()]
+
+    assert stored(moved + 1) == []
+    assert "_made_rail_load" in stored(moved)
