@@ -15,12 +15,12 @@ from ..ingest import kernel_rules
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
 from ..ingest.store import is_address, reading
+from ..ingest.tasks import shares
+from ..ingest.tasks.tables import timed
 from . import recorded
 from .graph import NULL
 from .policy import ReplayJob
 from .traced import build as kineto
-from .traced import shares
-from .traced.tables import timed
 
 
 def load(snapshot: Any) -> ReplayJob:

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ingest.compiled import compiled
+from ...ingest.tasks.collectives import Collectives
+from ...ingest.tasks.events import Words
+from ...ingest.tasks.names import OpNames
+from ...ingest.tasks.piece import BLOCKS, COLUMNS, EXTRA, Piece
 from ..graph import GraphCycle, TaskGraph, label
 from ..sweep import beside
 from . import likeness
 from . import order as ordering
-from .collectives import Collectives
-from .events import Words
-from .names import OpNames
-from .piece import BLOCKS, COLUMNS, EXTRA, Piece
 from .residual import fill
 
 MOST_TASKS = 1 << 31

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...ingest.compiled import compiled
-from ..codes import alike
-from ..sorting import grown
-from .rows import slot
-from .tables import nth
+from ...ingest.tasks.codes import alike
+from ...ingest.tasks.rows import slot
+from ...ingest.tasks.sorting import grown
+from ...ingest.tasks.tables import nth
 
 COLUMNS = ("step", "kind", "op", "thread", "rank", "start_ns")
 """Columns of a graph that say what is alike."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...ingest.compiled import compiled
+from ...ingest.tasks.sorting import grown, pop, push, sort
 from ..graph import a_cycle, lists
-from ..sorting import grown, pop, push, sort
 
 BITS = 11
 """Of a key that one pass of the sort looks at: its counters stay in the cache."""

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from ...ingest.errors import WarehouseError
-from ...ingest.store import is_address, reading
-from .build import ALL, SHARE_ROWS, Share
+from ..errors import WarehouseError
+from ..store import is_address, reading
 from .events import Events, Needed, Words
 from .events import of_files as events_of_files
+from .job import ALL, SHARE_ROWS, Share
 
 
 class _File(NamedTuple):
