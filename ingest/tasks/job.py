@@ -25,6 +25,8 @@ class Share(NamedTuple):
     low: int
     high: int
     events: Callable[[Words, Needed], Events]
+    rows: int = 0
+    """Events of all kinds, where files tell."""
 
 
 ALL = np.iinfo(np.int64)

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from ...ingest.tasks import said
 from ...ingest.tasks.codes import alike
 from ...ingest.tasks.collectives import collectives
 from ...ingest.tasks.events import Words, of_frame
@@ -57,7 +58,7 @@ def of_shares(
     whole = Job(tables, all_, words)
     pieces = sweep.over(whole.piece, shares, tasks=SHARE_ROWS)
     _number_shapes(pieces)
-    warnings = _about_pieces(pieces, whole)
+    warnings = said.of_job(whole, sum(p.unmatched for p in pieces))
     graph, late, apart = draft.graph(pieces, all_, ops, words)
     if apart:
         warnings.append(
@@ -66,7 +67,11 @@ def of_shares(
         )
     facts = {**{k: v for k, v in frames.items() if k != "events"}, "late_ns": late}
     return ReplayJob(
-        graph, job, facts, _assumed(pieces), (*warnings, *_about_lateness(graph, late))
+        graph,
+        job,
+        facts,
+        said.assumptions(any(p.handed_over for p in pieces), any(p.inferred for p in pieces)),
+        (*warnings, *about_lateness(graph, late)),
     )
 
 
@@ -81,43 +86,7 @@ def _number_shapes(pieces: Sequence[Piece]) -> None:
         since += n
 
 
-def _about_pieces(pieces: Sequence[Piece], whole: Job) -> list[str]:
-    """What is to be said of the tables."""
-    said = []
-    unmatched = sum(p.unmatched for p in pieces)
-    if unmatched:
-        said.append(
-            f"{unmatched} communication kernels carry nothing to match them by: kept as "
-            "tasks of their rank, joined with nobody"
-        )
-    said += whole.all.warnings
-    if not whole.marked:
-        said.append("the trace marks no steps: the whole of it is taken as step 0")
-    if whole.twice:
-        said.append(
-            f"{whole.twice} windows of steps that their rank has already: the first of each is "
-            "taken"
-        )
-    return said
-
-
-def _assumed(pieces: Sequence[Piece]) -> tuple[str, ...]:
-    """What had to be assumed of any of the ranks."""
-    said = []
-    if any(p.handed_over for p in pieces):
-        said.append(
-            "a host thread silent for over 100 us while another one launched was waiting for "
-            "that one"
-        )
-    if any(p.inferred for p in pieces):
-        said.append(
-            "waits between streams are inferred (an event record and a wait side by side; a start "
-            "that only another stream's end explains): the trace does not name them"
-        )
-    return tuple(said)
-
-
-def _about_lateness(graph: TaskGraph, late: np.ndarray) -> list[str]:
+def about_lateness(graph: TaskGraph, late: np.ndarray) -> list[str]:
     measured = graph.start_ns != NULL
     worst = int(late.max(initial=0))
     if not worst:

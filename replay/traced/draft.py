@@ -19,10 +19,6 @@ from . import likeness
 from . import order as ordering
 from .residual import fill
 
-MOST_TASKS = 1 << 31
-"""Numbers of tasks are of 32 bits while a graph is put together."""
-
-
 FILLED = ("end_ns", "release_ns", "dur_ns", "pin")
 """Columns by which, with the beginnings, gaps and spans are filled in."""
 
@@ -47,8 +43,8 @@ def graph(
     bases = np.concatenate([[0], np.cumsum([p.n for p in pieces])]).astype(np.int64)
     n_joins = len(all_.joins["order_ns"])
     n = int(bases[-1]) + n_joins
-    if n >= MOST_TASKS:
-        raise ValueError(f"{n} tasks: a graph has fewer than {MOST_TASKS}")
+    if n >= ordering.MOST_TASKS:
+        raise ValueError(f"{n} tasks: a graph has fewer than {ordering.MOST_TASKS}")
     arrive, transfer = _participations(pieces, bases, len(all_.parts))
 
     (feed, task_of), links = beside(

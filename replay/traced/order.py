@@ -11,6 +11,9 @@ from ..graph import a_cycle, lists
 BITS = 11
 """Of a key that one pass of the sort looks at: its counters stay in the cache."""
 
+MOST_TASKS = 1 << 31
+"""Numbers of tasks are of 32 bits while a graph is put together."""
+
 SHORT = 64
 """A run that is sorted by insertion."""
 
