@@ -1,4 +1,4 @@
-"""Compiled passes over stored tasks: checks, order among equals, predecessors, columns."""
+"""Compiled passes over stored tasks: checks, predecessors, columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ PARTS = ("op", "comm", "collective", "bytes", "group_size", "algo")
 ARRIVE, TRANSFER = stored.ARRIVE, stored.TRANSFER
 FIRST, LAST = stored.FIRST_ACTIVITY, stored.LAST_ACTIVITY
 CUT, RETURN, BEGINS, ENDS = stored.CUT, stored.RETURN, stored.BEGINS, stored.ENDS
-JOIN = stored.JOIN
-
-SHORT = 64
-"""A run that is sorted by insertion."""
 
 
 def bounds(
@@ -54,70 +50,6 @@ def joins(ready, first, start, arrive, row, instance, also, also_instance):  # p
         ready[j] = max(ready[j], start[arrive[p]])
         if first[j] < 0 or row[p] < row[first[j]]:
             first[j] = p
-
-
-def settle(
-    task_of: np.ndarray,
-    key: np.ndarray,
-    place: np.ndarray,
-    what: np.ndarray,
-    dur_ns: np.ndarray,
-    event_id: np.ndarray,
-    part: np.ndarray,
-    row: np.ndarray,
-) -> None:
-    """Puts tasks that start together in order, in place: see `merged`."""
-    arrays = place, what, dur_ns, event_id, part, row
-    for a, b in _settle(task_of, key, *arrays).tolist():
-        run = task_of[a:b]
-        keys = np.array([_keys(t, *arrays) for t in run.tolist()])
-        task_of[a:b] = run[np.lexsort((run, *keys.T[::-1]))]
-
-
-@compiled
-def _keys(t, place, what, dur, event, part, row):  # pragma: no cover - compiled
-    if t >= len(what):
-        return JOIN, 0, 0
-    w = what[t]
-    if w <= TRANSFER:
-        return place[w], row[part[t]], 0
-    if w <= LAST:
-        return place[w], dur[t], event[t]
-    return place[w], 0, 0
-
-
-@compiled
-def _settle(task_of, key, place, what, dur, event, part, row):  # pragma: no cover - compiled
-    """Settles the short runs; gives where the others are, int64 [r, 2]."""
-    left = np.empty((16, 2), np.int64)
-    n = 0
-    a = 0
-    while a < len(task_of):
-        b = a + 1
-        while b < len(task_of) and key[task_of[b]] == key[task_of[a]]:
-            b += 1
-        if b - a > SHORT:
-            if n == len(left):
-                more = np.empty((2 * n, 2), np.int64)
-                more[:n] = left
-                left = more
-            left[n, 0], left[n, 1] = a, b
-            n += 1
-        else:
-            for k in range(a + 1, b):
-                t = task_of[k]
-                own = _keys(t, place, what, dur, event, part, row)
-                j = k
-                while j > a:
-                    u = task_of[j - 1]
-                    others = _keys(u, place, what, dur, event, part, row)
-                    if others < own or (others == own and u < t):
-                        break
-                    task_of[j] = u
-                    j -= 1
-                task_of[j] = t
-        a = b
-    return left[:n]
 
 
 @compiled
@@ -175,15 +107,15 @@ def _first_names(order, what, op, n):  # pragma: no cover - compiled
 
 @compiled
 def columns(
-    order, what, rank, step, op, start, dur, event, size, detail, part, part_op, part_comm,
+    a, b, order, what, rank, step, op, start, dur, event, size, detail, part, part_op, part_comm,
     part_instance, part_bytes, part_group, part_algo, join_task, join_part, kinds, pins, names,
     shapes, null, join_kind, out_kind, out_rank, out_step, out_op, out_comm, out_collective,
     out_bytes, out_start, out_end, out_dur, out_release, out_event, out_group, out_algo,
     out_thread, out_shape, out_begins, out_ends, out_pin,
 ):  # fmt: skip  # pragma: no cover - compiled
-    """Fills a graph's columns, each in the order of its tasks."""
+    """Fills a graph's columns from place `a` to `b` in the order of its tasks."""
     n = len(what)
-    for i in range(len(order)):
+    for i in range(a, b):
         t = order[i]
         out_comm[i] = out_collective[i] = out_group[i] = out_algo[i] = -1
         out_thread[i] = out_shape[i] = -1

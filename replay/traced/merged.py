@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,13 +14,19 @@ from ...ingest.tasks.kinds import NULL, Kind
 from ...ingest.tasks.piece import COLUMNS, EXTRA
 from ..graph import TaskGraph
 from ..sweep import beside
-from . import gathered, likeness
+from . import gathered, likeness, windows
 from . import order as ordering
 from .residual import fill
 
 FILLED = ("start_ns", "end_ns", "release_ns", "dur_ns", "pin")
 
 Columns = Mapping[str, np.ndarray]
+
+FEW = 100_000
+"""Of fewer tasks one core makes a graph as fast as several."""
+
+PIECES = 4
+"""That columns are filled in: several cores have some each."""
 
 
 class Words(NamedTuple):
@@ -60,18 +67,17 @@ def graph(
         key[n:], first, tasks["start_ns"], arrive, parts["row"], parts["collective"], also,
         further["collective"],
     )  # fmt: skip
-    task_of, (ptr, src) = beside(
-        partial(_by_time, key, tasks, part, parts),
-        partial(_links, tasks, back, arrive, transfer, parts, also, further, joins),
-    )
-    order = ordering.topological(task_of, ptr, src)
+    run = beside if n > FEW else _one_by_one
+    ptr, src = _links(tasks, back, arrive, transfer, parts, also, further, joins)
+    places = np.array([w.place for w in stored.WHAT])
+    ties = places, *(tasks[c] for c in ("what", "dur_ns", "event_id")), part, parts["row"]
+    task_of, place = windows.by_time(key, ties, run)
+    order = ordering.topological(task_of, ptr, src, place)
     if len(order) < n + joins:
         raise Odd
-    (pred_ptr, pred), (columns, op_names) = beside(
-        partial(ordering.in_order, order, ptr, src),
-        partial(_columns, order, tasks, part, parts, arrive[first], first, words),
-    )
-    (gap, dur, late), like = beside(
+    columns, op_names, fills = _columns(order, tasks, part, parts, arrive[first], first, words)
+    (pred_ptr, pred), *_ = run(partial(ordering.in_order, order, ptr, src), *fills)
+    (gap, dur, late), like = run(
         lambda: fill(pred_ptr, pred, **{name: columns[name] for name in FILLED}),
         lambda: likeness.of(*(columns[name] for name in likeness.COLUMNS)),
     )  # fmt: skip
@@ -129,17 +135,6 @@ def _within(values: np.ndarray, n: int) -> bool:
     return not len(values) or (int(values.min()) >= 0 and int(values.max()) < n)
 
 
-def _by_time(key: np.ndarray, tasks: Columns, part: np.ndarray, parts: Columns) -> np.ndarray:
-    """All tasks by time, joins after the others; int32 [n]. Equal ones go by what they are, then
-    participations by their row, activities by their ends and events, others by rank."""
-    task_of = ordering.by_key(np.arange(len(key), dtype=np.int32), key)
-    place = np.array([w.place for w in stored.WHAT])
-    gathered.settle(
-        task_of, key, place, tasks["what"], tasks["dur_ns"], tasks["event_id"], part, parts["row"]
-    )
-    return task_of
-
-
 def _links(
     tasks: Columns,
     back: np.ndarray,
@@ -172,18 +167,35 @@ def _columns(
     join_task: np.ndarray,
     join_part: np.ndarray,
     words: Words,
-) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """The graph's columns in the order of tasks, and the names of operations."""
+) -> tuple[dict[str, np.ndarray], tuple[str, ...], list[Callable[[], None]]]:
+    """Columns of the graph, the names of operations, and what fills the columns, piece by piece."""
     n = len(order)
     table, op_names = _names(order, tasks, words)
-    out = {name: np.empty(n, dtype) for name, (dtype, _) in (COLUMNS | EXTRA).items()}
+    out = _room(n, {name: dtype for name, (dtype, _) in (COLUMNS | EXTRA).items()})
     kind, pin = (np.array([getattr(w, c) for w in stored.WHAT], np.int8) for c in ("kind", "pin"))
-    gathered.columns(
+    arrays = (
         order, *(tasks[c] for c in gathered.TASKS), part, *(parts[c] for c in gathered.PARTS),
         join_task, join_part, kind, pin, table, _shape_codes(words.shapes), int(NULL),
         int(Kind.JOIN), *out.values(),
     )  # fmt: skip
-    return out, op_names
+    cuts = np.linspace(0, n, PIECES + 1).astype(int).tolist()
+    fills = [partial(gathered.columns, a, b, *arrays) for a, b in pairwise(cuts)]
+    return out, op_names, fills
+
+
+def _room(n: int, types: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays [n] that lie in one stretch of memory: many of its pages then are large ones."""
+    sizes = [-(-n * np.dtype(of).itemsize // 64) * 64 for of in types.values()]
+    whole = np.empty(sum(sizes), np.uint8)
+    since = np.cumsum([0, *sizes]).tolist()
+    return {
+        name: whole[at : at + n * np.dtype(of).itemsize].view(of)
+        for at, (name, of) in zip(since, types.items(), strict=False)
+    }
+
+
+def _one_by_one(*calls: Callable[[], Any]) -> list[Any]:
+    return [call() for call in calls]
 
 
 def _names(order: np.ndarray, tasks: Columns, words: Words) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -30,16 +30,18 @@ def by_key(feed: np.ndarray, key: np.ndarray) -> np.ndarray:
     return _radix(feed.copy(), key, np.int64(low), passes)
 
 
-def topological(task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.ndarray:
+def topological(
+    task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray, place: np.ndarray | None = None
+) -> np.ndarray:
     """Kahn's order: of the tasks that are free to go always the first of `task_of`.
 
-    `ptr` and `src` are the predecessors of each task in CSR form. int32 [k]; k < n where a circle
-    keeps tasks from being placed. The same as with a heap of all free tasks: nothing that is free
-    comes before the first of `task_of` but what waited for the task placed last, and only that is
-    kept in a heap.
+    `ptr` and `src` are the predecessors of each task in CSR form, `place` the inverse of `task_of`
+    where it is known. int32 [k]; k < n where a circle keeps tasks from being placed. The same as
+    with a heap of all free tasks: nothing that is free comes before the first of `task_of` but what
+    waited for the task placed last, and only that is kept in a heap.
     """
     n = len(task_of)
-    rank = inverse(task_of)
+    rank = inverse(task_of) if place is None else place
     order = np.empty(n, np.int32)
     return order[: _topological(task_of, rank, ptr, src, order)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from ...ingest.schema import TABLES
 from ...ingest.store import reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
-from ..sweep import beside
 from .build import about_lateness
 from .merged import Odd, Words, graph
 
@@ -32,8 +30,8 @@ def of_files(
     if any(len(p) != 1 for p in paths):
         return None
     try:
-        tasks, edges, parts, rows = beside(
-            *(partial(_read, name, str(p[0])) for name, p in zip(NAMES, paths, strict=True))
+        tasks, edges, parts, rows = (
+            _read(name, str(p[0])) for name, p in zip(NAMES, paths, strict=True)
         )
         tasks, edges, parts = (_numbers(table) for table in (tasks, edges, parts))
         words = {name: column.to_pylist() for name, column in _columns(rows)}
