@@ -16,14 +16,20 @@ from ..graph import TaskGraph
 from ..sweep import beside
 from . import gathered, likeness, windows
 from . import order as ordering
-from .residual import fill
-
-FILLED = ("start_ns", "end_ns", "release_ns", "dur_ns", "pin")
 
 Columns = Mapping[str, np.ndarray]
 
 FEW = 100_000
 """Of fewer tasks one core makes a graph as fast as several."""
+
+TYPES = {"gap_ns": np.int64, "late_ns": np.int64} | {
+    name: dtype for name, (dtype, _) in (COLUMNS | EXTRA).items() if name != "pin"
+}
+
+MOST_NS = 1 << 62
+"""From the first start to the last."""
+
+KIND, PIN = (np.array([getattr(w, c) for w in stored.WHAT], np.int8) for c in ("kind", "pin"))
 
 PIECES = 4
 """That columns are filled in: several cores have some each."""
@@ -45,6 +51,24 @@ class Odd(Exception):
     """The tables contradict themselves, or their edges go round in a circle."""
 
 
+class Parts(NamedTuple):
+    """Participations, in the order of their tasks, and the joins of their collectives."""
+
+    of: np.ndarray
+    """int32 [tasks]: the participation that each task is of, -1 for none."""
+    arrive: np.ndarray
+    """int64 [p]: the task of each."""
+    transfer: np.ndarray
+    columns: Columns
+    also: np.ndarray
+    """int64: those that take part in further collectives, and (`also_in`) in which."""
+    also_in: np.ndarray
+    ready_ns: np.ndarray
+    """int64 [joins]: when the last of each came."""
+    first: np.ndarray
+    """int64 [joins]: the participation of each with the least row."""
+
+
 def graph(
     tasks: Columns, back: np.ndarray, parts: Columns, words: Words
 ) -> tuple[TaskGraph, np.ndarray]:
@@ -52,57 +76,60 @@ def graph(
 
     `tasks` and `parts` are the columns of those tables, `back` that of the edges'.
     """
-    n = len(tasks["what"])
-    part, arrive, transfer = _participations(tasks["what"])
-    joins = _checked(tasks, back, parts, words, len(arrive))
-    further = {name: column[len(arrive) :] for name, column in parts.items()}
-    parts = {name: column[: len(arrive)] for name, column in parts.items()}
-    at = np.empty(len(arrive), np.int64)
-    at[parts["row"]] = np.arange(len(arrive))
-    also = at[further["row"]]
-    key = np.empty(n + joins, np.int64)
-    key[:n] = tasks["start_ns"]
-    first = np.empty(joins, np.int64)
-    gathered.joins(
-        key[n:], first, tasks["start_ns"], arrive, parts["row"], parts["collective"], also,
-        further["collective"],
-    )  # fmt: skip
-    run = beside if n > FEW else _one_by_one
-    ptr, src = _links(tasks, back, arrive, transfer, parts, also, further, joins)
+    run = beside if len(tasks["what"]) > FEW else _one_by_one
+    known = _participations(tasks, back, parts, words)
+    key = np.concatenate([tasks["start_ns"], known.ready_ns])
     places = np.array([w.place for w in stored.WHAT])
-    ties = places, *(tasks[c] for c in ("what", "dur_ns", "event_id")), part, parts["row"]
-    task_of, place = windows.by_time(key, ties, run)
-    order = ordering.topological(task_of, ptr, src, place)
-    if len(order) < n + joins:
+    ties = places, *(tasks[c] for c in windows.TIES), known.of, known.columns["row"]
+    (task_of, place), (ptr, src), (code, kinds) = windows.by_time(
+        key, ties, run, partial(_links, tasks, back, known), partial(_alike, tasks, known, words)
+    )
+    order, place = ordering.topological_places(task_of, place, ptr, src)
+    if len(order) < len(key):
         raise Odd
-    columns, op_names, fills = _columns(order, tasks, part, parts, arrive[first], first, words)
-    (pred_ptr, pred), *_ = run(partial(ordering.in_order, order, ptr, src), *fills)
-    (gap, dur, late), like = run(
-        lambda: fill(pred_ptr, pred, **{name: columns[name] for name in FILLED}),
-        lambda: likeness.of(*(columns[name] for name in likeness.COLUMNS)),
-    )  # fmt: skip
-    extra = {name: columns[name] for name in EXTRA if name != "pin"} | {"like": like}
+    del key, task_of
+    table, op_names = _names(order, tasks, words)
+    room = _room(len(order), TYPES)
+    (pred_ptr, pred), like, *_ = run(
+        partial(_predecessors, order, place, ptr, src, tasks, room),
+        partial(_like, order, code, kinds, tasks, table),
+        *_columns(order, tasks, known, table, words, room),
+    )
     made = TaskGraph(
-        gap_ns=gap,
+        gap_ns=room["gap_ns"],
         pred_ptr=pred_ptr,
         pred=pred,
         op_names=op_names,
         comm_names=tuple(words.comms),
-        extra=extra,
-        **{name: columns[name] for name in COLUMNS} | {"dur_ns": dur},
+        extra={name: room[name] for name in EXTRA if name != "pin"} | {"like": like},
+        **{name: room[name] for name in COLUMNS},
     )
-    return made, late
+    return made, room["late_ns"]
 
 
-def _participations(what: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each task which participation it is of (int32, -1: none); their tasks (int64)."""
+def _participations(tasks: Columns, back: np.ndarray, parts: Columns, words: Words) -> Parts:
+    what = tasks["what"]
     arrive, transfer = (np.flatnonzero(what == w) for w in (stored.ARRIVE, stored.TRANSFER))
-    part = np.full(len(what), -1, np.int32)
-    part[arrive] = np.arange(len(arrive))
-    part[transfer] = np.arange(len(transfer))
     if len(arrive) != len(transfer):
         raise Odd
-    return part, arrive, transfer
+    joins = _checked(tasks, back, parts, words, len(arrive))
+    of = np.full(len(what), -1, np.int32)
+    of[arrive] = of[transfer] = np.arange(len(arrive))
+    own, more = (
+        {name: column[its] for name, column in parts.items()}
+        for its in (slice(0, len(arrive)), slice(len(arrive), None))
+    )
+    at = np.empty(len(arrive), np.int64)
+    at[own["row"]] = np.arange(len(arrive))
+    known = Parts(
+        of, arrive, transfer, own, at[more["row"]], more["collective"],
+        np.empty(joins, np.int64), np.empty(joins, np.int64),
+    )  # fmt: skip
+    gathered.joins(
+        known.ready_ns, known.first, tasks["start_ns"], arrive, own["row"], own["collective"],
+        known.also, known.also_in,
+    )  # fmt: skip
+    return known
 
 
 def _checked(tasks: Columns, back: np.ndarray, parts: Columns, words: Words, own: int) -> int:
@@ -112,7 +139,8 @@ def _checked(tasks: Columns, back: np.ndarray, parts: Columns, words: Words, own
     joins = int(parts["collective"].max(initial=-1)) + 1
     sound = (
         own <= len(parts["row"])
-        and len(tasks["what"]) + joins < ordering.MOST_TASKS
+        and 0 < len(tasks["what"]) + joins < ordering.MOST_TASKS
+        and int(tasks["start_ns"].max()) - int(tasks["start_ns"].min()) < MOST_NS
         and joins <= len(parts["row"])
         and (least >= (0, -1, 0, 0)).all()
         and (most < (len(stored.WHAT), names, shapes, ordering.MOST_TASKS)).all()
@@ -135,58 +163,73 @@ def _within(values: np.ndarray, n: int) -> bool:
     return not len(values) or (int(values.min()) >= 0 and int(values.max()) < n)
 
 
-def _links(
-    tasks: Columns,
-    back: np.ndarray,
-    arrive: np.ndarray,
-    transfer: np.ndarray,
-    parts: Columns,
-    also: np.ndarray,
-    further: Columns,
-    joins: int,
-) -> tuple[np.ndarray, np.ndarray]:
+def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, np.ndarray]:
     """Predecessors of all tasks, then joins, in CSR form (int64 and int32)."""
-    n = len(tasks["what"])
+    n, parts = len(tasks["what"]), known.columns
     waits, awaited = np.flatnonzero(parts["waits"]), np.flatnonzero(parts["awaited"])
     join = n + parts["collective"].astype(np.int64)
-    also_join = n + further["collective"].astype(np.int64)
-    dst = np.concatenate([transfer[waits], transfer[also], join[awaited], also_join])
-    src = np.concatenate([join[waits], also_join, arrive[awaited], arrive[also]])
-    ptr = np.zeros(n + joins + 1, np.int64)
+    also_join = n + known.also_in.astype(np.int64)
+    dst = (known.transfer[waits], known.transfer[known.also], join[awaited], also_join)
+    src = (join[waits], also_join, known.arrive[awaited], known.arrive[known.also])
+    dst, src = np.concatenate(dst), np.concatenate(src)
+    ptr = np.zeros(n + len(known.first) + 1, np.int64)
     out = np.empty(len(back) + len(src), np.int32)
     if not gathered.links(tasks["preds"], back, src, dst, ptr, out):
         raise Odd
     return ptr, out
 
 
-def _columns(
-    order: np.ndarray,
-    tasks: Columns,
-    part: np.ndarray,
-    parts: Columns,
-    join_task: np.ndarray,
-    join_part: np.ndarray,
-    words: Words,
-) -> tuple[dict[str, np.ndarray], tuple[str, ...], list[Callable[[], None]]]:
-    """Columns of the graph, the names of operations, and what fills the columns, piece by piece."""
-    n = len(order)
-    table, op_names = _names(order, tasks, words)
-    out = _room(n, {name: dtype for name, (dtype, _) in (COLUMNS | EXTRA).items()})
-    kind, pin = (np.array([getattr(w, c) for w in stored.WHAT], np.int8) for c in ("kind", "pin"))
-    arrays = (
-        order, *(tasks[c] for c in gathered.TASKS), part, *(parts[c] for c in gathered.PARTS),
-        join_task, join_part, kind, pin, table, _shape_codes(words.shapes), int(NULL),
-        int(Kind.JOIN), *out.values(),
+def _alike(tasks: Columns, known: Parts, words: Words) -> tuple[np.ndarray, np.ndarray]:
+    """`gathered.alike`: the code of each task and join, and what each code stands for."""
+    none = words.names.index("?") if "?" in words.names else len(words.names)
+    return gathered.alike(
+        KIND, int(Kind.JOIN), none, *(tasks[c] for c in ("what", "step", "op", "detail")),
+        known.of, known.columns["op"], known.arrive[known.first], known.first,
     )  # fmt: skip
-    cuts = np.linspace(0, n, PIECES + 1).astype(int).tolist()
-    fills = [partial(gathered.columns, a, b, *arrays) for a, b in pairwise(cuts)]
-    return out, op_names, fills
+
+
+def _like(
+    order: np.ndarray, code: np.ndarray, kinds: np.ndarray, tasks: Columns, table: np.ndarray
+) -> np.ndarray:
+    """`likeness.of` all tasks."""
+    step, kind, op, thread = kinds.T
+    named = ~np.isin(kind, (Kind.ARRIVE, Kind.TRANSFER, Kind.JOIN))
+    op[named] = table[op[named]]
+    of = step, kind, op, thread
+    return likeness.placed(of, code, order, tasks["rank"], tasks["start_ns"], int(NULL))
+
+
+def _predecessors(
+    order: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray, tasks: Columns,
+    room: Columns,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Predecessors in CSR form; fills gaps, spans and lateness."""
+    pred_ptr, pred = np.empty(len(order) + 1, np.int64), np.empty(len(src), np.int64)
+    kept = gathered.predecessors(
+        order, place, ptr, src, *(tasks[c] for c in ("what", "start_ns", "dur_ns")), PIN, int(NULL),
+        pred_ptr, pred, *(room[c] for c in ("gap_ns", "dur_ns", "late_ns")),
+    )  # fmt: skip
+    return pred_ptr, pred if kept == len(pred) else pred[:kept].copy()
+
+
+def _columns(
+    order: np.ndarray, tasks: Columns, known: Parts, table: np.ndarray, words: Words, room: Columns
+) -> list[Callable[[], None]]:
+    """What fills the columns that no replay is needed for, some tasks each."""
+    arrays = (
+        order, *(tasks[c] for c in gathered.TASKS), known.of,
+        *(known.columns[c] for c in gathered.PARTS), known.arrive[known.first], known.first, KIND,
+        table, _shape_codes(words.shapes), int(NULL), int(Kind.JOIN),
+        *(room[c] for c in gathered.COLUMNS),
+    )  # fmt: skip
+    cuts = np.linspace(0, len(order), PIECES + 1).astype(int).tolist()
+    return [partial(gathered.columns, a, b, *arrays) for a, b in pairwise(cuts)]
 
 
 def _room(n: int, types: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays [n] that lie in one stretch of memory: many of its pages then are large ones."""
+    """Arrays [n] that lie in one stretch of memory."""
     sizes = [-(-n * np.dtype(of).itemsize // 64) * 64 for of in types.values()]
-    whole = np.empty(sum(sizes), np.uint8)
+    whole = gathered.empty(sum(sizes))
     since = np.cumsum([0, *sizes]).tolist()
     return {
         name: whole[at : at + n * np.dtype(of).itemsize].view(of)

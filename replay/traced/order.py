@@ -30,20 +30,26 @@ def by_key(feed: np.ndarray, key: np.ndarray) -> np.ndarray:
     return _radix(feed.copy(), key, np.int64(low), passes)
 
 
-def topological(
-    task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray, place: np.ndarray | None = None
-) -> np.ndarray:
+def topological(task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.ndarray:
     """Kahn's order: of the tasks that are free to go always the first of `task_of`.
 
-    `ptr` and `src` are the predecessors of each task in CSR form, `place` the inverse of `task_of`
-    where it is known. int32 [k]; k < n where a circle keeps tasks from being placed. The same as
-    with a heap of all free tasks: nothing that is free comes before the first of `task_of` but what
-    waited for the task placed last, and only that is kept in a heap.
+    `ptr` and `src` are the predecessors of each task in CSR form. int32 [k]; k < n where a circle
+    keeps tasks from being placed. The same as with a heap of all free tasks: nothing that is free
+    comes before the first of `task_of` but what waited for the task placed last, and only that is
+    kept in a heap.
     """
-    n = len(task_of)
-    rank = inverse(task_of) if place is None else place
-    order = np.empty(n, np.int32)
-    return order[: _topological(task_of, rank, ptr, src, order)]
+    return topological_places(task_of, inverse(task_of), ptr, src)[0]
+
+
+def topological_places(
+    task_of: np.ndarray, rank: np.ndarray, ptr: np.ndarray, src: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`topological`, and the place of each task in it (int32 [n], -1 where it has none).
+
+    `rank` is the inverse of `task_of`.
+    """
+    order, place = np.empty(len(task_of), np.int32), np.empty(len(task_of), np.int32)
+    return order[: _topological(task_of, rank, ptr, src, order, place)], place
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
@@ -118,9 +124,9 @@ def _inverse(order, place):  # pragma: no cover - compiled
 
 
 @compiled
-def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
+def _topological(task_of, rank, ptr, src, order, place):  # pragma: no cover - compiled
     n = len(task_of)
-    placed = np.zeros(n, np.bool_)
+    place[:] = -1
     # Of a task that waits: the edge that it waits at, and the next that waits for the same one.
     edge = np.empty(n, np.int64)
     next_one = np.empty(n, np.int32)
@@ -132,7 +138,7 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
         t = task_of[p]
         e = ptr[t]
         stop = ptr[t + 1]
-        while e < stop and placed[src[e]]:
+        while e < stop and place[src[e]] >= 0:
             e += 1
         if e < stop:
             edge[t] = e + 1
@@ -140,7 +146,7 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
             waiting[src[e]] = t
             continue
         while True:
-            placed[t] = True
+            place[t] = k
             order[k] = t
             k += 1
             u = waiting[t]
@@ -148,7 +154,7 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
                 following = next_one[u]
                 e = edge[u]
                 stop = ptr[u + 1]
-                while e < stop and placed[src[e]]:
+                while e < stop and place[src[e]] >= 0:
                     e += 1
                 if e < stop:
                     edge[u] = e + 1

@@ -60,7 +60,14 @@ def _numbers(table: pa.Table) -> dict[str, np.ndarray]:
     """Columns of whole numbers. Raises Odd where one is null."""
     if any(column.null_count for column in table.columns):
         raise Odd
-    return {name: column.to_numpy() for name, column in _columns(table)}
+    return {name: _array(column) for name, column in _columns(table)}
+
+
+def _array(column: pa.ChunkedArray) -> np.ndarray:
+    """Nobody may write to it, be it Arrow's memory or a copy: to the compiler that is one type."""
+    values = column.to_numpy()
+    values.flags.writeable = False
+    return values
 
 
 def _words(rows: Mapping[str, list[Any]]) -> Words:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -17,41 +19,40 @@ SHORT = 64
 
 TRANSFER, LAST, JOIN = stored.TRANSFER, stored.LAST_ACTIVITY, stored.JOIN
 
+TIES = ("what", "dur_ns", "event_id")
+
 Ties = tuple[np.ndarray, ...]
-"""What says how tasks that start together go: `place` of each `what`, that, spans and events of
+"""What says how tasks that start together go: the place of each `what`, the columns `TIES` of
 tasks, the participation that each is of (-1: none), and the rows of these."""
 
 
 def by_time(
-    key: np.ndarray, ties: Ties, beside: Callable[..., list[None]]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Tasks by their keys (int64 [n]), and the place of each among them; int32 [n] both.
+    key: np.ndarray, ties: Ties, run: Callable[..., list[Any]], *others: Callable[[], Any]
+) -> list[Any]:
+    """Tasks by their keys (int64 [n], n > 0), and the place of each among them; int32 [n].
 
     Equal ones go by what they are (those past the last `what` are joins), then participations by
-    their row, activities by their end and event, then as they are numbered. `beside` runs calls.
+    their row, activities by their end and event, then as they are numbered. `run` makes calls; what
+    `others` give comes after that pair.
     """
-    n = len(key)
+    n, low = len(key), int(key.min())
+    span = int(key.max()) - low
+    shift = max(0, span.bit_length() - max(1, n // IN_WINDOW).bit_length())
     task_of, place = np.empty(n, np.int32), np.empty(n, np.int32)
-    if not n:
-        return task_of, place
-    low = int(key.min())
-    bits = (int(key.max()) - low).bit_length()
-    shift = max(0, bits - max(1, n // IN_WINDOW).bit_length())
-    first = np.zeros((int(key.max()) - low >> shift) + 2, np.int64)
+    first = np.zeros((span >> shift) + 2, np.int64)
     _spread(key, np.int64(low), np.int64(shift), first, task_of)
-    halfway = int(np.searchsorted(first, n // 2))
 
     def some(a: int, b: int) -> None:
         _sort(task_of, place, first, a, b, key, np.int64(low), np.int64(shift))
-        begin, end = int(first[a]), int(first[b])
-        for u, v in _settle(task_of, place, begin, end, key, *ties).tolist():
-            run = task_of[u:v]
-            keys = np.array([_tie(t, *ties) for t in run.tolist()])
-            task_of[u:v] = run[np.lexsort((run, *keys.T[::-1]))]
+        for u, v in _settle(task_of, place, first[a], first[b], key, *ties).tolist():
+            together = task_of[u:v]
+            keys = np.array([_tie(t, *ties) for t in together.tolist()])
+            task_of[u:v] = together[np.lexsort((together, *keys.T[::-1]))]
             place[task_of[u:v]] = np.arange(u, v)
 
-    beside(lambda: some(0, halfway), lambda: some(halfway, len(first) - 1))
-    return task_of, place
+    halfway = int(np.searchsorted(first, n // 2))
+    _, *given, _ = run(partial(some, 0, halfway), *others, partial(some, halfway, len(first) - 1))
+    return [(task_of, place), *given]
 
 
 @compiled
