@@ -102,10 +102,10 @@ def graph(warehouse: str, name: str, runs: int) -> list[dict[str, Any]]:
     """A job's graph from its files, and what reading the columns of its events alone takes."""
     import duckdb
     import pyarrow.parquet as pq
+    from retime.ingest.tasks.events import COLUMNS, Words, of_files
     from retime.ingest.warehouse import Warehouse
     from retime.replay import load
     from retime.replay.findings import computed
-    from retime.replay.traced.events import COLUMNS, Words, of_files
 
     snapshot = Warehouse(warehouse).snapshot(name)
     paths = [str(p) for p in snapshot.files["events"]]

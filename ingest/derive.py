@@ -117,7 +117,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
             tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
             for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
-        for written in [*writer.close(), *make.write(target, slices.of(job), manifests, tables)]:
+        for written in [*writer.close(), *make.write(target, job, manifests, tables)]:
             file = generation_part(written.table, generation)
             (target / file).parent.mkdir(exist_ok=True)
             os.replace(target / written.file, target / file)

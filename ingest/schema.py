@@ -849,6 +849,66 @@ MADE_COMPARED_KERNELS = Table(
     made=True,
 )
 
+MADE_TASKS = Table(
+    "_made_tasks",
+    "a task of a rank of a job's task graph, by rank, then start",
+    (
+        Column("what", I32, "", "place in `tasks.stored.WHAT`"),
+        RANK,
+        Column("step", I64, "", "step, -1 outside steps"),
+        Column("op", I32, "", "name, as `_made_task_words` has it; -1: none"),
+        Column("start_ns", I64, "ns", "start on the job's clock"),
+        Column("dur_ns", I64, "ns", "end less start"),
+        Column("event_id", I64, "", "row of events; of host segments and marks any"),
+        Column("bytes", I64, "bytes", "moved; of a mark the step that ends"),
+        Column("detail", I32, "", "shape of a kernel, thread of a host segment"),
+        Column("preds", I32, "edges", "rows of `_made_task_edges` that lead to it"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_TASK_EDGES = Table(
+    "_made_task_edges",
+    "an edge between tasks of a rank, in the order of the tasks that they lead to",
+    (Column("back", I32, "tasks", "from so many rows of `_made_tasks` before"),),
+    derived=True,
+    made=True,
+)
+
+MADE_TASK_PARTS = Table(
+    "_made_task_parts",
+    "a participation as the task graph has it, in the order of `_made_tasks`, then each further "
+    "collective of one",
+    (
+        Column("row", I32, "", "its number by start in the whole job"),
+        Column("op", I32, "", "operation, as `_made_task_words` has it"),
+        Column("comm", I32, "", "communicator, as `_made_task_words` has it"),
+        Column("collective", I32, "", "number of the collective"),
+        Column("bytes", I64, "bytes", "size"),
+        Column("group_size", I32, "ranks", "members; -1 unknown"),
+        Column("algo", I32, "", "algorithm, as `_made_task_words` has it"),
+        Column("awaited", I32, "", "1: the others wait for its arrival"),
+        Column("waits", I32, "", "1: its transfer waits for the collective's join"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_TASK_WORDS = Table(
+    "_made_task_words",
+    "a text or shape that the task graph's tables have the number of",
+    (
+        Column("what", TEXT, "", "name, first, op, comm, shape, warning or assumption"),
+        Column("text", TEXT, "", "the text"),
+        Column("blocks", I64, "blocks", "of a shape: blocks of a grid; -1 unknown"),
+        Column("threads", I64, "threads", "of a shape: threads of a block; -1 unknown"),
+        Column("number", I64, "", "of `first`: the name's"),
+    ),
+    derived=True,
+    made=True,
+)
+
 TABLES: dict[str, Table] = {
     t.name: t
     for t in (
@@ -857,6 +917,7 @@ TABLES: dict[str, Table] = {
         CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
         MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
         MADE_SM_PARTS, MADE_MARKS, MADE_COMPARED, MADE_COMPARED_KERNELS,
+        MADE_TASKS, MADE_TASK_EDGES, MADE_TASK_PARTS, MADE_TASK_WORDS,
     )
 }  # fmt: skip
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..ingest.compiled import compiled
+from ..ingest.tasks.sorting import grown
 from . import close, engine, sweep
 from .graph import TaskGraph
-from .sorting import grown
 from .steps import participations
 
 AT_ONCE = 5_000

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ..ingest.compiled import compiled
+from ..ingest.tasks.codes import alike
 from . import engine
 from .calibration import calibrate, machines
-from .codes import alike
 from .graph import NULL, Kind, TaskGraph
 from .policy import ReplayJob
 from .retiming.places import Places

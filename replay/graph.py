@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,28 +10,14 @@ import numpy as np
 
 from ..ingest.compiled import compiled
 from ..ingest.errors import UnusableInput
-from .codes import distinct
-from .sorting import grown, pop, push, sort
+from ..ingest.tasks.codes import distinct
+from ..ingest.tasks.kinds import NULL, Kind
+from ..ingest.tasks.sorting import grown, pop, push, sort
 
 if TYPE_CHECKING:
     import polars as pl
 
     from .arrivals import Chains
-
-NULL = np.int64(-(2**63))
-"""`start_ns` of a task that was never measured (joins, tasks a policy added)."""
-
-
-class Kind(IntEnum):
-    """What a task is. A participation is arrive -> join (one an instance) -> transfer."""
-
-    COMPUTE = 0
-    COPY = 1
-    HOST = 2
-    ARRIVE = 3
-    JOIN = 4
-    TRANSFER = 5
-    OTHER = 6
 
 
 class GraphCycle(UnusableInput):

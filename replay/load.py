@@ -15,12 +15,14 @@ from ..ingest import kernel_rules
 from ..ingest.errors import UnusableInput
 from ..ingest.schema import TABLES
 from ..ingest.store import is_address, reading
+from ..ingest.tasks import shares
+from ..ingest.tasks import stored as tasks
+from ..ingest.tasks.tables import timed
 from . import recorded
 from .graph import NULL
 from .policy import ReplayJob
 from .traced import build as kineto
-from .traced import shares
-from .traced.tables import timed
+from .traced import stored
 
 
 def load(snapshot: Any) -> ReplayJob:
@@ -106,15 +108,32 @@ def _built(snapshot: Any) -> ReplayJob:
         )
     if source(files) == "recorded":
         return recorded.load(files, job=job)
-    categories = kernel_rules.categories(files, getattr(snapshot, "kernels", ()))
-    frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
-    frames["collectives"] = frames["collectives"].filter(timed())
-    made = kineto.of_shares(frames, shares.of_files(files.get("events") or (), categories), job)
+    made = _of_tasks(snapshot) or _of_events(snapshot)
     if not made.graph.n or not (made.graph.start_ns != NULL).any():
         raise UnusableInput(
             f"job {job!r} has no events and no collectives with times: nothing to replay"
         )
     return made
+
+
+def _of_tasks(snapshot: Any) -> ReplayJob | None:
+    """The job from the tasks that were made of its events when it was derived, where they are."""
+    files = snapshot.files
+    if not files.get(tasks.TASKS) or kernel_rules.categories(
+        files, getattr(snapshot, "kernels", ())
+    ):
+        return None
+    facts = {name: read(files, name) for name in ("ranks", "comms")}
+    return stored.of_files(files, facts, snapshot.job)
+
+
+def _of_events(snapshot: Any) -> ReplayJob:
+    files = snapshot.files
+    categories = kernel_rules.categories(files, getattr(snapshot, "kernels", ()))
+    frames = {name: read(files, name) for name in ("ranks", "steps", "comms", "collectives")}
+    frames["collectives"] = frames["collectives"].filter(timed())
+    of_ranks = shares.of_files(files.get("events") or (), categories)
+    return kineto.of_shares(frames, of_ranks, snapshot.job)
 
 
 def read(

@@ -28,9 +28,9 @@ import polars as pl
 from ..ingest.compiled import compiled
 from ..ingest.errors import RetimeError
 from ..ingest.store import reading
-from .codes import distinct
+from ..ingest.tasks.codes import distinct
+from ..ingest.tasks.job_clock import on_job_clock
 from .graph import Kind, TaskGraph, build
-from .job_clock import on_job_clock
 from .policy import ReplayJob
 
 EVENTS = ["rank", "step", "event_id", "start_ns", "dur_ns", "kind", "name"]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..ingest.compiled import compiled
-from .codes import distinct
+from ..ingest.tasks.codes import distinct
+from ..ingest.tasks.sorting import sort_rows
 from .graph import Kind, TaskGraph
-from .sorting import sort_rows
 from .steps import of_steps, participations
 
 

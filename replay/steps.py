@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .codes import distinct
+from ..ingest.tasks.codes import distinct
 from .engine import step_spans
 from .graph import NULL, Kind, TaskGraph
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from ...ingest.tasks.tables import DEVICE, HOST, kind_is, timed
 from ...replay import recorded
 from ...replay.graph import NULL, Kind, TaskGraph
 from ...replay.load import read, source
 from ...replay.steps import participations
 from ...replay.traced import build as kineto
-from ...replay.traced.tables import DEVICE, HOST, kind_is, timed
 
 COLUMNS = (
     "rank", "event_id", "kind", "name", "stream", "device", "thread", "start_ns", "dur_ns",

@@ -15,6 +15,7 @@ from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
+from ..store import Folder
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
 from . import (
     aligned,
@@ -28,6 +29,7 @@ from . import (
     participations,
     rails,
     ranks,
+    tasks,
     walk,
 )
 from . import composition as composed
@@ -46,19 +48,22 @@ _SIZES = ((4096, "<4KiB"), (65536, "4KiB-64KiB"), (1 << 20, "64KiB-1MiB"),
 
 
 def write(
-    target: Path, opened: slices.Open, manifests: Sequence[Manifest], tables: Mapping[str, pa.Table]
+    target: Path, job: Folder, manifests: Sequence[Manifest], tables: Mapping[str, pa.Table]
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
 
     Gives the files, relative to `target`; none where anything is out of the ordinary, which is left
     to the views. Raises OSError and pyarrow's errors.
     """
-    place = target / FOLDER
+    place, opened = target / FOLDER, slices.of(job)
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
     writer = PartWriter(place)
     try:
         rails.write(writer, place, opened, manifests, tables)
         left_out = _fill(writer, opened, manifests, tables)
+        memory.give_back()
+        if not tasks.write(writer, job.address, manifests, tables):
+            left_out |= tasks.ALL
     except aligned.Odd:
         writer.abort()
         shutil.rmtree(place)

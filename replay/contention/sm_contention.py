@@ -15,8 +15,8 @@ import numpy as np
 import polars as pl
 
 from ...ingest.compiled import compiled
+from ...ingest.tasks.sorting import first_above, sort_rows
 from ..graph import Kind, TaskGraph
-from ..sorting import first_above, sort_rows
 from ..steps import participations
 
 ASSUMED = 1.19

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from ...ingest.compiled import compiled
 from ...ingest.schema import CRITICAL_PATH
+from ...ingest.tasks.host import GAP
 from ..graph import NULL, Kind, TaskGraph
-from ..traced.host import GAP
 
 CLASSES = ("work", "host", "transfer", "unexplained")
 WORK, HOST, TRANSFER, UNEXPLAINED = range(4)

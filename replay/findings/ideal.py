@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...ingest.compiled import compiled
-from ..codes import distinct
+from ...ingest.tasks.codes import distinct
+from ...ingest.tasks.sorting import select
 from ..graph import Kind, TaskGraph
-from ..sorting import select
 
 WORK = (Kind.COMPUTE, Kind.COPY, Kind.HOST)
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...ingest.tasks.tables import within
 from ..graph import Kind, TaskGraph
-from ..traced.tables import within
 from .ideal import median_of_like
 
 OWN = (Kind.COMPUTE, Kind.COPY, Kind.HOST, Kind.ARRIVE)

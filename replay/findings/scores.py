@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...ingest.schema import REPLAY_SCORES
+from ...ingest.tasks.codes import distinct
 from .. import lanes
 from .. import steps as timing
-from ..codes import distinct
 from ..graph import Kind, TaskGraph
 from ..run import DRAWS
 from .median_rank import at_median

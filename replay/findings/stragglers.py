@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...ingest.errors import UnusableInput
+from ...ingest.tasks.codes import distinct
 from .. import lanes, load, recorded, steps
-from ..codes import distinct
 from ..graph import Kind, TaskGraph
 from . import ideal
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from ...ingest.tasks.job_clock import on_job_clock
+from ...ingest.tasks.tables import ints, last_by
 from ..graph import Kind
-from ..job_clock import on_job_clock
 from ..policy import ReplayJob
-from ..traced.tables import ints, last_by
 
 
 def task_steps(job: ReplayJob) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...ingest.tasks.collectives import size_bytes
 from . import nccl, nccl_machines
 from .closed import (
     ALGOS,
@@ -13,7 +14,6 @@ from .closed import (
     named,
     recorded,
     row,
-    size_bytes,
     time_ns,
 )
 from .forms import FORMS, Form, NoModel

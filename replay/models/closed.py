@@ -129,15 +129,3 @@ def bisected(difference, low: float = 1.0, high: float = 1e18) -> float | None:
         else:
             high = middle
     return (low * high) ** 0.5
-
-
-def size_bytes(op, in_bytes, out_bytes) -> np.ndarray:
-    """The size M of each participation (int64 [k]) from op, input and output; 0 where unknown.
-
-    The gathering operations are as large as their output, all others as their input; where only
-    one of the two is known it stands for both.
-    """
-    in_bytes, out_bytes = np.asarray(in_bytes, np.int64), np.asarray(out_bytes, np.int64)
-    by_output = np.isin(op, ["all_gather", "gather"])
-    first = np.where(by_output, out_bytes, in_bytes)
-    return np.where(first > 0, first, np.maximum(np.maximum(in_bytes, out_bytes), 0))

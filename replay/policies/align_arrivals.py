@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ingest.compiled import compiled
+from ...ingest.tasks.codes import distinct
 from .. import engine
 from ..arrivals import Waits, Work
-from ..codes import distinct
 from ..findings import ideal
 from ..graph import Kind, TaskGraph
 from ..once import once

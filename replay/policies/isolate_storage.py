@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from ...ingest.tasks.job_clock import on_job_clock
 from .. import steps
 from ..costs import storage
 from ..graph import NULL, Kind, TaskGraph
-from ..job_clock import on_job_clock
 from ..policy import BadParam, Param, Policy, ReplayJob, Stage, integers
 from ..quantities import bandwidth_bytes_per_s, size_bytes
 from ..retiming import fabric_says, storage_traffic, transfers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..codes import distinct
+from ...ingest.tasks.codes import distinct
 from ..graph import TaskGraph
 
 LEAST = 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from ...ingest.tasks.job_clock import on_job_clock
 from .. import models
 from ..calibration import calibrate
 from ..calibration.hockney import coefficients, usual
 from ..costs import storage
 from ..fabric import storage_beside
-from ..job_clock import on_job_clock
 from ..policy import ReplayJob
 from . import seats
 from .places import Places

@@ -9,19 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...ingest.compiled import compiled
+from ...ingest.tasks.collectives import Collectives
+from ...ingest.tasks.events import Words
+from ...ingest.tasks.names import OpNames
+from ...ingest.tasks.piece import BLOCKS, COLUMNS, EXTRA, Piece
 from ..graph import GraphCycle, TaskGraph, label
 from ..sweep import beside
 from . import likeness
 from . import order as ordering
-from .collectives import Collectives
-from .events import Words
-from .names import OpNames
-from .piece import BLOCKS, COLUMNS, EXTRA, Piece
 from .residual import fill
-
-MOST_TASKS = 1 << 31
-"""Numbers of tasks are of 32 bits while a graph is put together."""
-
 
 FILLED = ("end_ns", "release_ns", "dur_ns", "pin")
 """Columns by which, with the beginnings, gaps and spans are filled in."""
@@ -47,8 +43,8 @@ def graph(
     bases = np.concatenate([[0], np.cumsum([p.n for p in pieces])]).astype(np.int64)
     n_joins = len(all_.joins["order_ns"])
     n = int(bases[-1]) + n_joins
-    if n >= MOST_TASKS:
-        raise ValueError(f"{n} tasks: a graph has fewer than {MOST_TASKS}")
+    if n >= ordering.MOST_TASKS:
+        raise ValueError(f"{n} tasks: a graph has fewer than {ordering.MOST_TASKS}")
     arrive, transfer = _participations(pieces, bases, len(all_.parts))
 
     (feed, task_of), links = beside(

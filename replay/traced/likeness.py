@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...ingest.compiled import compiled
-from ..codes import alike
-from ..sorting import grown
-from .rows import slot
-from .tables import nth
+from ...ingest.tasks.codes import alike
+from ...ingest.tasks.rows import slot
+from ...ingest.tasks.sorting import grown
+from ...ingest.tasks.tables import nth
 
 COLUMNS = ("step", "kind", "op", "thread", "rank", "start_ns")
 """Columns of a graph that say what is alike."""
@@ -29,22 +29,46 @@ def of(
 
     Host segments are counted by thread (the first, second, ... that a rank's calls came from).
     """
-    columns = step, kind, op, thread
-    code, one = _kinds(*columns)
+    code, one = _kinds(step, kind, op, thread)
+    columns = tuple(c[one] for c in (step, kind, op, thread))
+    return placed(columns, code, np.arange(len(code), dtype=np.int32), rank, start_ns, 0)
+
+
+def placed(
+    kinds: tuple[np.ndarray, ...],
+    code: np.ndarray,
+    order: np.ndarray,
+    rank: np.ndarray,
+    start_ns: np.ndarray,
+    none: int,
+) -> np.ndarray:
+    """`of` tasks in an order (int32 [n]), of which each has the `code` of its kind (int32 [n]).
+
+    `kinds` are step, kind, op and thread of each code. `rank` and `start_ns` may be of fewer tasks:
+    that of the others is -1, and they start at `none`.
+    """
     # The codes of kinds that are sorted: those that `alike` gives.
-    order = np.lexsort(tuple(c[one] for c in columns[::-1]))
-    like = np.empty(len(one), np.int64)
-    like[order] = np.arange(len(one))
-    low = int(rank.min(initial=0))
+    by_columns = np.lexsort(kinds[::-1])
+    like = np.empty(len(by_columns), np.int64)
+    like[by_columns] = np.arange(len(by_columns))
+    low = min(int(rank.min(initial=0)), -1)
     ranks = int(rank.max(initial=0)) - low + 1
-    if len(one) * ranks <= max(COUNTERS, len(rank)):
-        many = np.zeros((len(one), ranks), np.int64)
-        place, in_time = _counted(code, rank, low, start_ns, many)
-        if in_time:
-            most = many.max(axis=1)[order]
+    if len(like) * ranks <= max(COUNTERS, len(code)):
+        many = np.zeros((len(like), ranks), np.int64)
+        arrays = order, code, rank, low, start_ns, none
+        if _in_time(*arrays, many):
+            most = many.max(axis=1)[by_columns]
             first = (np.cumsum(most) - most)[like]
-            return first[code] + place
-    code = like[code]
+            many[:] = first[:, np.newaxis]
+            place = np.empty(len(order), np.int64)
+            _numbered(order, code, rank, low, many, place)
+            return place
+    rest = len(code) - len(rank)
+    code = like[code][order]
+    rank, start_ns = (
+        np.concatenate([c, np.full(rest, empty, c.dtype)])[order]
+        for c, empty in ((rank, -1), (start_ns, none))
+    )
     _, own = alike(rank, code)
     return alike(code, nth(own, start_ns))[1]
 
@@ -86,16 +110,26 @@ def _kinds(step, kind, op, thread):  # pragma: no cover - compiled
 
 
 @compiled
-def _counted(code, rank, low, start, many):  # pragma: no cover - compiled
-    """How many of its kind and rank come before each task (int64), if tasks come by time in each;
-    `many` (zeros, [kinds, ranks]) becomes how many there are."""
-    place = np.empty(len(code), np.int64)
+def _in_time(order, code, rank, low, start, none, many):  # pragma: no cover - compiled
+    """Whether tasks come by time in each kind and rank; `many` (zeros, [kinds, ranks]) becomes how
+    many there are."""
     latest = np.full(many.shape, np.iinfo(np.int64).min, np.int64)
-    for i in range(len(code)):
-        k, r = code[i], rank[i] - low
-        if start[i] < latest[k, r]:
-            return place, False
-        latest[k, r] = start[i]
-        place[i] = many[k, r]
+    for t in order:
+        there = t < len(rank)
+        k, r = code[t], rank[t] - low if there else -1 - low
+        begin = start[t] if there else none
+        if begin < latest[k, r]:
+            return False
+        latest[k, r] = begin
         many[k, r] += 1
-    return place, True
+    return True
+
+
+@compiled
+def _numbered(order, code, rank, low, next_one, out):  # pragma: no cover - compiled
+    """Numbers the tasks of each kind and rank on from `next_one`, which moves on."""
+    for i in range(len(order)):
+        t = order[i]
+        k, r = code[t], rank[t] - low if t < len(rank) else -1 - low
+        out[i] = next_one[k, r]
+        next_one[k, r] += 1

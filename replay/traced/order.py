@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from ...ingest.compiled import compiled
+from ...ingest.tasks.sorting import grown, pop, push, sort
 from ..graph import a_cycle, lists
-from ..sorting import grown, pop, push, sort
 
 BITS = 11
 """Of a key that one pass of the sort looks at: its counters stay in the cache."""
+
+MOST_TASKS = 1 << 31
+"""Numbers of tasks are of 32 bits while a graph is put together."""
 
 SHORT = 64
 """A run that is sorted by insertion."""
@@ -35,10 +38,18 @@ def topological(task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.nda
     comes before the first of `task_of` but what waited for the task placed last, and only that is
     kept in a heap.
     """
-    n = len(task_of)
-    rank = inverse(task_of)
-    order = np.empty(n, np.int32)
-    return order[: _topological(task_of, rank, ptr, src, order)]
+    return topological_places(task_of, inverse(task_of), ptr, src)[0]
+
+
+def topological_places(
+    task_of: np.ndarray, rank: np.ndarray, ptr: np.ndarray, src: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """`topological`, and the place of each task in it (int32 [n], -1 where it has none).
+
+    `rank` is the inverse of `task_of`.
+    """
+    order, place = np.empty(len(task_of), np.int32), np.empty(len(task_of), np.int32)
+    return order[: _topological(task_of, rank, ptr, src, order, place)], place
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
@@ -113,9 +124,9 @@ def _inverse(order, place):  # pragma: no cover - compiled
 
 
 @compiled
-def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
+def _topological(task_of, rank, ptr, src, order, place):  # pragma: no cover - compiled
     n = len(task_of)
-    placed = np.zeros(n, np.bool_)
+    place[:] = -1
     # Of a task that waits: the edge that it waits at, and the next that waits for the same one.
     edge = np.empty(n, np.int64)
     next_one = np.empty(n, np.int32)
@@ -127,7 +138,7 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
         t = task_of[p]
         e = ptr[t]
         stop = ptr[t + 1]
-        while e < stop and placed[src[e]]:
+        while e < stop and place[src[e]] >= 0:
             e += 1
         if e < stop:
             edge[t] = e + 1
@@ -135,7 +146,7 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
             waiting[src[e]] = t
             continue
         while True:
-            placed[t] = True
+            place[t] = k
             order[k] = t
             k += 1
             u = waiting[t]
@@ -143,7 +154,7 @@ def _topological(task_of, rank, ptr, src, order):  # pragma: no cover - compiled
                 following = next_one[u]
                 e = edge[u]
                 stop = ptr[u + 1]
-                while e < stop and placed[src[e]]:
+                while e < stop and place[src[e]] >= 0:
                     e += 1
                 if e < stop:
                     edge[u] = e + 1

@@ -7,10 +7,6 @@ import numpy as np
 from ...ingest.compiled import compiled
 from ..graph import NULL
 
-PIN_START, PIN_END = 0, 1
-"""What a task keeps of its measurement: duration and start, or its end (the span is what is
-left between the last predecessor and that end: a host segment, a transfer)."""
-
 
 def fill(
     pred_ptr: np.ndarray,

@@ -10,8 +10,8 @@ from retime.cli import run
 from retime.ingest import kernel_rules
 from retime.ingest.errors import UsageError
 from retime.ingest.store import reading
+from retime.ingest.tasks import events
 from retime.replay import load
-from retime.replay.traced import events
 
 
 def trace(folder, rank=0):

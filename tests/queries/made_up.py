@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from retime.ingest.keeping import slices
 from retime.ingest.made import make
 from retime.ingest.manifest import Manifest, Part
 from retime.ingest.schema import TABLES
@@ -143,7 +142,7 @@ def written(
     target = place / "target"
     target.mkdir()
     made: dict[str, list[str]] = {}
-    for w in make.write(target, slices.of(folder(place)), sources, tables):
+    for w in make.write(target, folder(place), sources, tables):
         made[w.table] = [str(target / w.file)]
     return files, made
 

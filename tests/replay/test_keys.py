@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from retime.replay.keys import paired
+from retime.ingest.tasks.keys import paired
 from retime.replay.traced import build as kineto
 
 DAY_NS = 86_400 * 10**9

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 from retime.ingest.errors import WarehouseError
+from retime.ingest.tasks import shares
+from retime.ingest.tasks.events import of_frame
+from retime.ingest.tasks.job import ALL, Share
 from retime.replay.graph import Kind
 from retime.replay.traced import build as kineto
-from retime.replay.traced import shares
-from retime.replay.traced.build import ALL, Share
-from retime.replay.traced.events import of_frame
 
 RANKS = 4
 

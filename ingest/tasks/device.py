@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..codes import distinct
-from ..graph import NULL
-from ..keys import paired
 from . import streams
+from .codes import distinct
 from .events import Events, Some, Words
+from .keys import paired
+from .kinds import NULL
 from .piece import Piece
 from .rows import by_time, first_of, grouped, ordered
 from .tables import DEVICE, within

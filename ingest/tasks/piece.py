@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..codes import alike
-from ..graph import NULL, Kind
+from .codes import alike
 from .events import Words
+from .kinds import NULL, Kind
 
 COLUMNS: dict[str, tuple[Any, int]] = {
     "kind": (np.int8, int(Kind.OTHER)),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ingest.compiled import compiled
-from ..graph import NULL
-from ..sorting import grown
+from ..compiled import compiled
+from .kinds import NULL
 from .rows import slot
+from .sorting import grown
 
 
 def rows(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ...ingest.compiled import compiled
+from ..compiled import compiled
 
 _NO_BITS = np.empty(0, np.uint8)
 _NO_BITS.flags.writeable = False

@@ -7,7 +7,7 @@ import heapq
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.replay import sorting
+from retime.ingest.tasks import sorting
 
 values = st.lists(st.integers(-9, 9), max_size=40)
 

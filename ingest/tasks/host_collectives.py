@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import polars as pl
 
-from ..graph import NULL
 from . import threads
 from .events import KINDS
+from .kinds import NULL
 from .tables import ints
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from ..ingest.compiled import compiled
-from ..ingest.matching.clocks import Clocks, align, untied
+from ..compiled import compiled
+from ..matching.clocks import Clocks, align, untied
 from .sorting import first_not_below
 
 

@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...ingest.compiled import compiled
-from ..codes import distinct
-from ..graph import Kind
+from ..compiled import compiled
 from . import host_collectives, threads
+from .codes import distinct
 from .collectives import Participations
 from .device import Activities, Calls
 from .events import Events, Words
+from .kinds import PIN_END, PIN_START, Kind
 from .piece import Piece
-from .residual import PIN_END, PIN_START
 from .rows import by_time, grouped, last_at, ordered
 from .tables import HOST
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from retime.ingest.tasks import needed
+from retime.ingest.tasks.columns import coded, numbers
 from retime.replay.graph import NULL
-from retime.replay.traced import needed
-from retime.replay.traced.columns import coded, numbers
 
 chunks = st.lists(
     st.lists(st.one_of(st.none(), st.integers(-(2**31), 2**31 - 1)), max_size=20), max_size=4

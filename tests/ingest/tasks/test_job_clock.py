@@ -6,8 +6,8 @@ import duckdb
 import polars as pl
 import pytest
 from retime.ingest.schema import TABLES
+from retime.ingest.tasks.job_clock import on_job_clock
 from retime.queries import loader
-from retime.replay.job_clock import on_job_clock
 
 S = 10**9
 

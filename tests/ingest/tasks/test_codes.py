@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from retime.replay.codes import _slot, alike, distinct
+from retime.ingest.tasks.codes import _slot, alike, distinct
 from retime.replay.findings.ideal import median_of_like
 
 FEW = st.integers(-3, 3)

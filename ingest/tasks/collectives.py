@@ -7,14 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from ..codes import distinct
-from ..graph import NULL, Kind
-from ..models import size_bytes
+from .codes import distinct
 from .device import Activities
 from .events import KINDS
+from .kinds import NULL, PIN_END, Kind
 from .names import OpNames
 from .piece import Piece
-from .residual import PIN_END
 from .rows import first_of
 from .tables import ints
 
@@ -137,6 +135,18 @@ def _one_an_event(rows: pl.DataFrame) -> pl.DataFrame:
         )
     # An instance that nothing was matched with is its own.
     return rows.with_columns(pl.col("collective_id").fill_null(-number))
+
+
+def size_bytes(op, in_bytes, out_bytes) -> np.ndarray:
+    """The size M of each participation (int64 [k]) from op, input and output; 0 where unknown.
+
+    The gathering operations are as large as their output, all others as their input; where only
+    one of the two is known it stands for both.
+    """
+    in_bytes, out_bytes = np.asarray(in_bytes, np.int64), np.asarray(out_bytes, np.int64)
+    by_output = np.isin(op, ["all_gather", "gather"])
+    first = np.where(by_output, out_bytes, in_bytes)
+    return np.where(first > 0, first, np.maximum(np.maximum(in_bytes, out_bytes), 0))
 
 
 def _further(rows: pl.DataFrame, parts: Participations) -> tuple[np.ndarray, np.ndarray]:

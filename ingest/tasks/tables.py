@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from ...ingest.compiled import compiled
-from ..job_clock import on_job_clock
-from ..keys import Timeline, paired
-from ..sorting import sort_rows
+from ..compiled import compiled
+from .job_clock import on_job_clock
+from .keys import Timeline, paired
 from .rows import grouped
+from .sorting import sort_rows
 
 DEVICE = ("kernel", "memcpy", "memset")
 """Kinds of events that run on a device."""

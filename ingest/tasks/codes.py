@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ingest.compiled import compiled
+from ..compiled import compiled
 from .sorting import grown
 
 NARROW = 1 << 12

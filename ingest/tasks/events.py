@@ -11,9 +11,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...ingest.store import reading
-from ..graph import NULL
+from ..store import reading
 from .columns import coded, numbers
+from .kinds import NULL
 from .tables import DEVICE, HOST
 
 COLUMNS = (

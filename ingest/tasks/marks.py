@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from ..graph import NULL, Kind
 from .collectives import Participations
 from .device import Activities
 from .events import Events
 from .host import Cuts
+from .kinds import NULL, Kind
 from .piece import Piece
 from .rows import last_at
 from .tables import DEVICE, HOST, ints, last_by

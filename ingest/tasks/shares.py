@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from ...ingest.errors import WarehouseError
-from ...ingest.store import is_address, reading
-from .build import ALL, SHARE_ROWS, Share
+from ..errors import WarehouseError
+from ..store import is_address, reading
 from .events import Events, Needed, Words
 from .events import of_files as events_of_files
+from .job import ALL, SHARE_ROWS, Share
 
 
 class _File(NamedTuple):
@@ -25,18 +25,23 @@ class _File(NamedTuple):
     meta: pq.FileMetaData
 
 
-def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]:
+def of_files(
+    paths: Sequence[Any], categories: Mapping[str, str], least: int | None = None
+) -> list[Share]:
     """Shares of a job's ranks by its files of events, in the order of ranks.
+
+    `least` is how many events a share has but where no more are left (`SHARE_ROWS`).
 
     All files that may have a rank's rows, as their own statistics have it, are in one.
     """
+    least = SHARE_ROWS if least is None else least
     texts = [str(p) for p in paths]
     files = reading.side_by_side(_looked_at, texts, remote=any(map(is_address, texts)))
     files = sorted((f for f in files if f.rows), key=lambda f: (f.low, f.high))
     groups: list[list[_File]] = []
     high, rows = ALL.min, 0
     for file in files:
-        if not groups or (file.low > high and rows + file.rows > SHARE_ROWS):
+        if not groups or (file.low > high and rows + file.rows > least):
             groups.append([])
             rows = 0
         groups[-1].append(file)
@@ -47,7 +52,12 @@ def of_files(paths: Sequence[Any], categories: Mapping[str, str]) -> list[Share]
     lows = [ALL.min, *(group[0].low for group in groups[1:])]
     highs = [*(low - 1 for low in lows[1:]), ALL.max]
     return [
-        Share(low, high, partial(_read, [(f.path, f.meta) for f in group], (low, high), categories))
+        Share(
+            low,
+            high,
+            partial(_read, [(f.path, f.meta) for f in group], (low, high), categories),
+            sum(f.rows for f in group),
+        )
         for low, high, group in zip(lows, highs, groups, strict=True)
     ]
 

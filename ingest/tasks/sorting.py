@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ingest.compiled import compiled
+from ..compiled import compiled
 
 STEPS = 64
 """Halvings after which a selection sorts what is left: its pivots were all badly chosen."""

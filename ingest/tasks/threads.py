@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ingest.compiled import compiled
-from ..sorting import first_above
+from ..compiled import compiled
+from .sorting import first_above
 
 NONE = -1
 

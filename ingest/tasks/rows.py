@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ingest.compiled import compiled
+from ..compiled import compiled
 
 SLOTS = 1 << 14
 """A table of so many stays in the cache."""
