@@ -26,11 +26,8 @@ def tables(snapshot: Any) -> dict[str, pa.Table]:
         return {}
     job = load.load(snapshot)
     graph = job.graph
-    if not on_one_clock(graph, job.facts["ranks"]):
-        raise UnusableInput(
-            "ranks that meet in collectives are on clocks that nothing ties together: who came "
-            "last, and so what set a step's time, is not known"
-        )
+    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
+    check_clocks(graph.rank[arrive], graph.collective[arrive], job.facts["ranks"])
     start, end = engine.replay(graph)
     steps, _ = timing.step_times(graph, start, end)
     if not len(steps):
@@ -57,10 +54,12 @@ def has_steps(snapshot: Any) -> bool:
     return bool(len(load.read(snapshot.files, "steps", window, ("rank",))))
 
 
-def on_one_clock(graph: TaskGraph, ranks: pl.DataFrame) -> bool:
-    """Whether the ranks of each collective can be compared, as `_rank_clocks` has it in SQL.
+def check_clocks(rank: np.ndarray, collective: np.ndarray, ranks: pl.DataFrame) -> None:
+    """Raises UnusableInput unless the ranks of each collective can be compared.
 
-    Those that something ties to the job's clock can, and otherwise those of one host.
+    As `_rank_clocks` has it in SQL: those that something ties to the job's clock can, and otherwise
+    those of one host. `rank` (0 or more) and `collective` are those of each arrival, `ranks` the
+    table.
     """
     word = pl.col("clock").cast(pl.String).fill_null("host")
     host = pl.col("host").cast(pl.String)
@@ -73,16 +72,19 @@ def on_one_clock(graph: TaskGraph, ranks: pl.DataFrame) -> bool:
     )
     clock = pl.when(pl.col("clock_error_ns").is_null()).then(own).otherwise(pl.lit("job"))
     known = ranks.select("rank", clock=clock.rank("dense").cast(pl.Int64)).unique("rank")
-    n_ranks = int(graph.rank.max(initial=-1)) + 1
+    n_ranks = int(rank.max(initial=-1)) + 1
     of_rank = -1 - np.arange(n_ranks)
     there = known.filter(pl.col("rank").is_between(0, n_ranks - 1))
     of_rank[there["rank"].to_numpy()] = there["clock"].to_numpy()
-    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
-    _, instance = np.unique(graph.collective[arrive], return_inverse=True)
-    clocks = of_rank[graph.rank[arrive]]
-    first = np.zeros(len(arrive), np.int64)
+    _, instance = np.unique(collective, return_inverse=True)
+    clocks = of_rank[rank]
+    first = np.zeros(len(rank), np.int64)
     first[instance.reshape(-1)] = clocks
-    return bool((first[instance.reshape(-1)] == clocks).all())
+    if (first[instance.reshape(-1)] != clocks).any():
+        raise UnusableInput(
+            "ranks that meet in collectives are on clocks that nothing ties together: who came "
+            "last, and so what set a step's time, is not known"
+        )
 
 
 def _collective_ids(graph: TaskGraph, snapshot: Any) -> np.ndarray:

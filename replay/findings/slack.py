@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -65,7 +67,11 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
     `step` int64 [n] is each task's, negative for none; tasks without one, and those that no
     step's end waits for, are left out.
     """
-    later = slack(graph, start, end)
+    return table(by_name(graph, slack(graph, start, end), step), graph.op_names)
+
+
+def by_name(graph: TaskGraph, later: np.ndarray, step: np.ndarray) -> pl.DataFrame:
+    """Rows of `table` from the `slack` of each task (int64 [n], ns), in no order."""
     kept = np.flatnonzero((later != UNBOUNDED) & (step >= 0) & np.isin(graph.kind, SHOWN))
     event = graph.extra.get("event_id", np.full(graph.n, -1))
     tasks = pl.DataFrame(
@@ -79,7 +85,7 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
             "event_id": event[kept],
         }
     )
-    by_name = (
+    return (
         tasks.group_by("step", "rank", "kind", "op")
         .agg(
             pl.len().cast(pl.Int64).alias("tasks"),
@@ -89,15 +95,23 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
             (pl.col("slack_ns") == 0).sum().cast(pl.Int64).alias("critical"),
             pl.col("event_id").get(pl.col("slack_ns").arg_min()),
         )
-        .sort("step", "rank", "slack_ns", "kind", "op")
-    )
-    out = {name: by_name[name].to_numpy() for name in by_name.columns}
+    )  # fmt: skip
+
+
+def table(rows: pl.DataFrame, op_names: Sequence[str]) -> pa.RecordBatch:
+    """The table `slack` of the rows of `by_name`, in order."""
+    names = pl.Series([*op_names, ""], dtype=pl.String)
+    rows = rows.sort(
+        "step", "rank", "slack_ns", "kind",
+        pl.col("op").map_batches(lambda op: names.gather(op.to_numpy() % len(names))),
+    )  # fmt: skip
+    out = {name: rows[name].to_numpy() for name in rows.columns}
     kind, op, event_id = out.pop("kind"), out.pop("op"), out.pop("event_id")
     return SLACK.batch(
         {
             **out,
             "kind": np.array([k.name.lower() for k in Kind], object)[kind],
-            "name": np.array([*graph.op_names, None], object)[op],
+            "name": np.array([*op_names, None], object)[op],
             "event_id": pa.array(event_id, mask=event_id < 0),
         }
     )
