@@ -33,7 +33,10 @@ def tables(snapshot: Any) -> dict[str, pa.Table]:
     if not len(steps):
         return {}
     step = task_steps(job)
-    ids = _collective_ids(graph, snapshot)
+    joined = np.flatnonzero(graph.collective >= 0)
+    ids = np.full(graph.n, -1, np.int64)
+    code = graph.collective[joined]
+    ids[joined] = collective_ids(snapshot, graph.extra["event_id"][joined], code)[code]
     made = {
         "critical_path": critical.rows(graph, start, end, steps, ids),
         "slack": slack.rows(graph, start, end, step),
@@ -87,11 +90,11 @@ def check_clocks(rank: np.ndarray, collective: np.ndarray, ranks: pl.DataFrame) 
         )
 
 
-def _collective_ids(graph: TaskGraph, snapshot: Any) -> np.ndarray:
-    """int64 [n]: `collective_id` of each task of a collective, -1 for none.
+def collective_ids(snapshot: Any, event_id: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """int64 [codes]: `collective_id` of the collective of each code, -1 for none.
 
-    Tasks know the events of their participations; those of one collective share its id. Of several
-    that a kernel carries the first counts, as in the graph.
+    Tasks with a `code` (0 or more) know the events of their participations (-1: none); those of one
+    collective share its id. Of several that a kernel carries the first counts, as in the graph.
     """
     rows = load.read(
         snapshot.files, "collectives", columns=("event_id", "collective_id", "start_ns")
@@ -99,15 +102,9 @@ def _collective_ids(graph: TaskGraph, snapshot: Any) -> np.ndarray:
     rows = rows.drop_nulls(["event_id", "collective_id"]).sort("start_ns", "collective_id")
     rows = rows.unique("event_id", keep="first", maintain_order=True).sort("event_id")
     event, id = rows["event_id"].to_numpy(), rows["collective_id"].to_numpy()
-    out = np.full(graph.n, -1, np.int64)
-    tasks = np.flatnonzero(graph.collective >= 0)
-    if not len(event) or not len(tasks):
-        return out
-    asked = graph.extra["event_id"][tasks]
-    at = np.minimum(np.searchsorted(event, asked), len(event) - 1)
-    known = event[at] == asked
-    code = graph.collective[tasks]
-    of_code = np.full(int(code.max()) + 1, -1, np.int64)
-    of_code[code[known]] = id[at[known]]
-    out[tasks] = of_code[code]
-    return out
+    of_code = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
+    if len(event):
+        at = np.minimum(np.searchsorted(event, event_id), len(event) - 1)
+        known = event[at] == event_id
+        of_code[code[known]] = id[at[known]]
+    return of_code

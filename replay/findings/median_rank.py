@@ -29,10 +29,10 @@ def at_median(graph: TaskGraph, step: np.ndarray) -> tuple[np.ndarray, np.ndarra
     `step` int64 [n] is the step of each task (`task_steps`), negative for none.
     """
     tasks, host = own_tasks(graph, step)
-    code = _codes(step[tasks], graph.kind[tasks], graph.op[tasks], nth(graph, step, tasks))
+    code = codes(step[tasks], graph.kind[tasks], graph.op[tasks], nth(graph, step, tasks))
     like = median_of_like(code, graph.dur_ns[tasks]), median_of_like(code, graph.gap_ns[tasks])
     found = stretches(graph, step, tasks, code, host)
-    usual = median_of_like(_codes(found.step, found.thread, found.until), found.total_ns)
+    usual = median_of_like(codes(found.step, found.thread, found.until), found.total_ns)
     return changed(graph, tasks, like, host, found, usual)
 
 
@@ -113,7 +113,7 @@ def stretches(
     by = np.where(same, launched[inside[last]], -1)
 
     thread = graph.extra["thread"][inside]
-    part = _codes(graph.rank[inside], step[inside], thread, by)
+    part = codes(graph.rank[inside], step[inside], thread, by)
     total = np.bincount(part, graph.dur_ns[inside] + graph.gap_ns[inside]).astype(np.int64)
     _, one = np.unique(part, return_index=True)
     of = np.empty(len(host), np.int64)
@@ -121,7 +121,7 @@ def stretches(
     return Stretches(of, total, step[inside][one], thread[one], by[one])
 
 
-def _codes(*columns: np.ndarray) -> np.ndarray:
+def codes(*columns: np.ndarray) -> np.ndarray:
     """Codes 0, 1, ... of rows that are equal in all columns (int64 [n])."""
     order = np.lexsort(columns)
     starts = np.zeros(len(order), np.int64)

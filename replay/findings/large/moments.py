@@ -29,8 +29,8 @@ class Moments(NamedTuple):
     """int32 [t]: whose time it is."""
     join: np.ndarray
     """int64 [joins]: the moment of each join."""
-    of_share: list[np.ndarray]
-    """The moments of each share's own, in its order."""
+    asked: np.ndarray
+    """int64: the moments of tasks that were asked for, share by share in the order of tasks."""
 
 
 class Said(NamedTuple):
@@ -43,12 +43,14 @@ class Said(NamedTuple):
     """int64 [terms]"""
     measured_ns: np.ndarray
     """int64 [moments]: about when each is."""
+    asked: np.ndarray
+    """int64: which of these moments are asked for."""
 
 
 def together(shares: Sequence[Said], ready_ns: np.ndarray) -> Moments | None:
     """The moments of all shares; None where they wait for each other in a circle.
 
-    `ready_ns` int64 [joins] is about when each join is free to go. Empties nothing.
+    `ready_ns` int64 [joins] is about when each join is free to go.
     """
     n_joins = len(ready_ns)
     sizes = [len(s.contracted.task) for s in shares]
@@ -86,7 +88,7 @@ def together(shares: Sequence[Said], ready_ns: np.ndarray) -> Moments | None:
         new_ptr, place[source[term]], own, other - own,
         np.concatenate([np.empty(0, np.int32), *ranks])[by_goal],
         place[1 : 1 + n_joins].astype(np.int64),
-        [place[a : a + k].astype(np.int64) for a, k in zip(base.tolist(), sizes, strict=False)],
+        np.concatenate([place[a + s.asked] for a, s in zip(base.tolist(), shares, strict=False)]),
     )  # fmt: skip
 
 

@@ -62,7 +62,9 @@ class Shares(NamedTuple):
     arrivals: Arrivals
     op_names: list[str]
     frames: dict[str, pl.DataFrame]
-    parts: traced_collectives.Participations
+    """`ranks` and `steps`."""
+    of_part: np.ndarray
+    """int64 [3, p]: rank, join and event (-1: none) of each participation."""
 
     def graph(self, share: int) -> TaskGraph:
         """The tasks of a share with those columns that findings ask for; gaps are 0 at first."""
@@ -107,7 +109,8 @@ def cut(snapshot: Any, columns: Columns) -> Shares | None:
     return Shares(
         columns, len(made), max(found.tasks for found in made), ready,
         _together([found.arrivals for found in made], len(ready)),
-        list(making.names), frames, all_.parts,
+        list(making.names), frames,
+        np.stack([all_.parts.rank, all_.parts.instance, all_.parts.event_id]),
     )  # fmt: skip
 
 
@@ -193,7 +196,9 @@ def _of_share(
     piece.edge(src, dst)
     piece.rows = np.arange(len(rows))
     own = traced_collectives.Collectives(
-        parts._replace(row=piece.rows, instance=numbered(parts.instance)),
+        traced_collectives.Participations(
+            **parts._asdict() | {"row": piece.rows, "instance": numbered(parts.instance)}
+        ),
         np.searchsorted(rows, all_.also_row[also]),
         numbered(all_.also_instance[also]),
         {k: v[joins] if isinstance(v, np.ndarray) else v for k, v in all_.joins.items()}
