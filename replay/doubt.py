@@ -81,7 +81,7 @@ def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> 
         like = edges.origin(after)
         dur, gap = dur[like], gap[like]
     numbers, index = after.steps
-    marks = timing.Marks(after) if "begins" in after.extra else None
+    marks = timing.Marks.of(after) if "begins" in after.extra else None
     mark = np.full(after.n if marks else 0, -1, np.int32)
     if marks is not None:
         mark[marks.tasks] = np.arange(len(marks.tasks))

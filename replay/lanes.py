@@ -67,7 +67,7 @@ def one_rank_other(
     own = graph.gap_ns, graph.dur_ns, other_gap_ns, other_dur_ns
     edges = graph.rank, graph.pred_ptr, graph.pred, graph.release_ns
     numbers, index = graph.steps
-    marks = steps.Marks(graph) if "begins" in graph.extra else None
+    marks = steps.Marks.of(graph) if "begins" in graph.extra else None
     mark = np.full(graph.n if marks else 0, -1, np.int32)
     if marks is not None:
         mark[marks.tasks] = np.arange(len(marks.tasks))

@@ -22,18 +22,23 @@ def step_times(
     if "begins" not in graph.extra:
         steps, spans = step_spans(graph, start, end)
         return steps, spans.astype(np.float64)
-    marks = Marks(graph)
+    marks = Marks.of(graph)
     return marks.steps, marks.times(start[marks.tasks])
 
 
 class Marks:
     """The marks of a traced job's graph, for many replays of it."""
 
-    def __init__(self, graph: TaskGraph):
-        begins, ends = graph.extra["begins"], graph.extra["ends"]
+    @classmethod
+    def of(cls, graph: TaskGraph) -> Marks:
+        """Those of a graph."""
+        return cls(graph.rank, graph.extra["begins"], graph.extra["ends"])
+
+    def __init__(self, rank: np.ndarray, begins: np.ndarray, ends: np.ndarray):
+        """From the rank of each task and the steps that it begins and ends (`NULL`: none)."""
         opens, closes = np.flatnonzero(begins != NULL), np.flatnonzero(ends != NULL)
-        opens = opens[np.lexsort((graph.rank[opens], begins[opens]))]
-        closes = closes[np.lexsort((graph.rank[closes], ends[closes]))]
+        opens = opens[np.lexsort((rank[opens], begins[opens]))]
+        closes = closes[np.lexsort((rank[closes], ends[closes]))]
         self.steps, self._index = np.unique(begins[opens], return_inverse=True)
         """Steps, sorted, int64 [s]."""
         self.tasks, place = distinct(np.concatenate([opens, closes]))

@@ -26,17 +26,17 @@ def tables(snapshot: Any) -> dict[str, pa.Table]:
         return {}
     job = load.load(snapshot)
     graph = job.graph
-    if not on_one_clock(graph, job.facts["ranks"]):
-        raise UnusableInput(
-            "ranks that meet in collectives are on clocks that nothing ties together: who came "
-            "last, and so what set a step's time, is not known"
-        )
+    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
+    check_clocks(graph.rank[arrive], graph.collective[arrive], job.facts["ranks"])
     start, end = engine.replay(graph)
     steps, _ = timing.step_times(graph, start, end)
     if not len(steps):
         return {}
     step = task_steps(job)
-    ids = _collective_ids(graph, snapshot)
+    joined = np.flatnonzero(graph.collective >= 0)
+    ids = np.full(graph.n, -1, np.int64)
+    code = graph.collective[joined]
+    ids[joined] = collective_ids(snapshot, graph.extra["event_id"][joined], code)[code]
     made = {
         "critical_path": critical.rows(graph, start, end, steps, ids),
         "slack": slack.rows(graph, start, end, step),
@@ -57,10 +57,12 @@ def has_steps(snapshot: Any) -> bool:
     return bool(len(load.read(snapshot.files, "steps", window, ("rank",))))
 
 
-def on_one_clock(graph: TaskGraph, ranks: pl.DataFrame) -> bool:
-    """Whether the ranks of each collective can be compared, as `_rank_clocks` has it in SQL.
+def check_clocks(rank: np.ndarray, collective: np.ndarray, ranks: pl.DataFrame) -> None:
+    """Raises UnusableInput unless the ranks of each collective can be compared.
 
-    Those that something ties to the job's clock can, and otherwise those of one host.
+    As `_rank_clocks` has it in SQL: those that something ties to the job's clock can, and otherwise
+    those of one host. `rank` (0 or more) and `collective` are those of each arrival, `ranks` the
+    table.
     """
     word = pl.col("clock").cast(pl.String).fill_null("host")
     host = pl.col("host").cast(pl.String)
@@ -73,23 +75,26 @@ def on_one_clock(graph: TaskGraph, ranks: pl.DataFrame) -> bool:
     )
     clock = pl.when(pl.col("clock_error_ns").is_null()).then(own).otherwise(pl.lit("job"))
     known = ranks.select("rank", clock=clock.rank("dense").cast(pl.Int64)).unique("rank")
-    n_ranks = int(graph.rank.max(initial=-1)) + 1
+    n_ranks = int(rank.max(initial=-1)) + 1
     of_rank = -1 - np.arange(n_ranks)
     there = known.filter(pl.col("rank").is_between(0, n_ranks - 1))
     of_rank[there["rank"].to_numpy()] = there["clock"].to_numpy()
-    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
-    _, instance = np.unique(graph.collective[arrive], return_inverse=True)
-    clocks = of_rank[graph.rank[arrive]]
-    first = np.zeros(len(arrive), np.int64)
+    _, instance = np.unique(collective, return_inverse=True)
+    clocks = of_rank[rank]
+    first = np.zeros(len(rank), np.int64)
     first[instance.reshape(-1)] = clocks
-    return bool((first[instance.reshape(-1)] == clocks).all())
+    if (first[instance.reshape(-1)] != clocks).any():
+        raise UnusableInput(
+            "ranks that meet in collectives are on clocks that nothing ties together: who came "
+            "last, and so what set a step's time, is not known"
+        )
 
 
-def _collective_ids(graph: TaskGraph, snapshot: Any) -> np.ndarray:
-    """int64 [n]: `collective_id` of each task of a collective, -1 for none.
+def collective_ids(snapshot: Any, event_id: np.ndarray, code: np.ndarray) -> np.ndarray:
+    """int64 [codes]: `collective_id` of the collective of each code, -1 for none.
 
-    Tasks know the events of their participations; those of one collective share its id. Of several
-    that a kernel carries the first counts, as in the graph.
+    Tasks with a `code` (0 or more) know the events of their participations (-1: none); those of one
+    collective share its id. Of several that a kernel carries the first counts, as in the graph.
     """
     rows = load.read(
         snapshot.files, "collectives", columns=("event_id", "collective_id", "start_ns")
@@ -97,15 +102,9 @@ def _collective_ids(graph: TaskGraph, snapshot: Any) -> np.ndarray:
     rows = rows.drop_nulls(["event_id", "collective_id"]).sort("start_ns", "collective_id")
     rows = rows.unique("event_id", keep="first", maintain_order=True).sort("event_id")
     event, id = rows["event_id"].to_numpy(), rows["collective_id"].to_numpy()
-    out = np.full(graph.n, -1, np.int64)
-    tasks = np.flatnonzero(graph.collective >= 0)
-    if not len(event) or not len(tasks):
-        return out
-    asked = graph.extra["event_id"][tasks]
-    at = np.minimum(np.searchsorted(event, asked), len(event) - 1)
-    known = event[at] == asked
-    code = graph.collective[tasks]
-    of_code = np.full(int(code.max()) + 1, -1, np.int64)
-    of_code[code[known]] = id[at[known]]
-    out[tasks] = of_code[code]
-    return out
+    of_code = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
+    if len(event):
+        at = np.minimum(np.searchsorted(event, event_id), len(event) - 1)
+        known = event[at] == event_id
+        of_code[code[known]] = id[at[known]]
+    return of_code

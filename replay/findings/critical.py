@@ -8,6 +8,7 @@ how much of the step the replay takes over without knowing why.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,10 +68,10 @@ def pieces(graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarr
     a gap and add up to it; none has no length. Time before a task without predecessors counts as
     unexplained.
     """
-    classes = _classes(graph)
+    of = classes(graph)
     walked = []
     for step, (task, since) in zip(steps, _windows(graph, start, end, steps), strict=True):
-        arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, classes, task, since
+        arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, of, task, since
         found = np.empty((_walk(*arrays, np.empty((0, 4), np.int64)), 5), np.int64)
         _walk(*arrays, found[:, 1:])
         found[:, 0] = step
@@ -90,24 +91,45 @@ def rows(
     `collective_id` int64 [n] is that of `collectives` for each task, negative for none.
     """
     found = pieces(graph, start, end, steps)
-    _, first, index = np.unique(found.step, return_index=True, return_inverse=True)
-    event = graph.extra.get("event_id", np.full(graph.n, -1))
-    kinds = np.array([k.name.lower() for k in Kind], object)
-    names = np.array([*graph.op_names, None], object)
-    task = found.task
-    return CRITICAL_PATH.batch(
+    return table(
+        graph.op_names,
         {
             "step": found.step,
-            "position": np.arange(len(task)) - first[index.reshape(-1)],
-            "rank": _known(graph.rank[task]),
-            "class": np.array(CLASSES, object)[found.kind],
-            "kind": kinds[graph.kind[task]],
-            "name": names[graph.op[task]],
-            "event_id": _known(event[task]),
-            "collective_id": _known(collective_id[task]),
+            "class": found.kind,
             "start_ns": found.start_ns,
             "end_ns": found.end_ns,
-            "dur_ns": found.end_ns - found.start_ns,
+            **of_tasks(graph, found.task),
+            "collective_id": collective_id[found.task],
+        },
+    )
+
+
+def of_tasks(graph: TaskGraph, task: np.ndarray) -> dict[str, np.ndarray]:
+    """What the table asks of the tasks of a path's pieces."""
+    event = graph.extra.get("event_id", np.full(graph.n, -1))
+    columns = {"rank": graph.rank, "kind": graph.kind, "op": graph.op, "event_id": event}
+    return {name: column[task] for name, column in columns.items()}
+
+
+def table(op_names: Sequence[str], pieces: Mapping[str, np.ndarray]) -> pa.RecordBatch:
+    """The table `critical_path` of pieces, step by step: columns with codes for texts, and -1 for
+    what there is none of."""
+    _, first, index = np.unique(pieces["step"], return_index=True, return_inverse=True)
+    kinds = np.array([k.name.lower() for k in Kind], object)
+    names = np.array([*op_names, None], object)
+    return CRITICAL_PATH.batch(
+        {
+            "step": pieces["step"],
+            "position": np.arange(len(pieces["step"])) - first[index.reshape(-1)],
+            "rank": _known(pieces["rank"]),
+            "class": np.array(CLASSES, object)[pieces["class"]],
+            "kind": kinds[pieces["kind"]],
+            "name": names[pieces["op"]],
+            "event_id": _known(pieces["event_id"]),
+            "collective_id": _known(pieces["collective_id"]),
+            "start_ns": pieces["start_ns"],
+            "end_ns": pieces["end_ns"],
+            "dur_ns": pieces["end_ns"] - pieces["start_ns"],
         }
     )
 
@@ -116,7 +138,7 @@ def _known(values: np.ndarray) -> pa.Array:
     return pa.array(values, mask=values < 0)
 
 
-def _classes(graph: TaskGraph) -> np.ndarray:
+def classes(graph: TaskGraph) -> np.ndarray:
     """int8 [n]: what the duration of each task counts as."""
     out = np.full(graph.n, WORK, np.int8)
     out[np.isin(graph.kind, (Kind.TRANSFER, Kind.OTHER))] = TRANSFER
@@ -145,7 +167,7 @@ def _windows(
 
 
 @compiled
-def _put(out, n, task, kind, since, until):  # pragma: no cover - compiled
+def put(out, n, task, kind, since, until):  # pragma: no cover - compiled
     if since >= until:
         return n
     if len(out):
@@ -166,17 +188,17 @@ def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma
     i, now = task, end[task]
     while now > since:
         began = max(start[i], since)
-        n = _put(out, n, i, classes[i], began, now)
+        n = put(out, n, i, classes[i], began, now)
         now = began
         if now <= since:
             break
         a, b = pred_ptr[i], pred_ptr[i + 1]
         if a == b:
             # Nothing led to it: the rest of the step is not explained either.
-            n = _put(out, n, i, UNEXPLAINED, since, now)
+            n = put(out, n, i, UNEXPLAINED, since, now)
             break
         ready = max(now - gap[i], since)
-        n = _put(out, n, i, UNEXPLAINED, ready, now)
+        n = put(out, n, i, UNEXPLAINED, ready, now)
         now = ready
         i = pred[a]
         for e in range(a + 1, b):

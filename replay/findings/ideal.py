@@ -38,7 +38,7 @@ def durations_ns(graph: TaskGraph) -> np.ndarray:
     work, moved = graph.is_(*WORK), graph.is_(Kind.TRANSFER)
     n = np.bincount(code, work)
     mean = np.rint(np.bincount(code, np.where(work, graph.dur_ns, 0)) / np.maximum(n, 1))
-    median = _medians(code, graph.dur_ns, moved, len(n))
+    median = medians(code, graph.dur_ns, moved, len(n))
     # Tasks of two kinds never share a code.
     usual = np.where(n > 0, mean.astype(np.int64), median)
     return np.where(work | moved, usual[code], graph.dur_ns)
@@ -64,11 +64,11 @@ def median_of_like(
         counts = np.ones(len(code), bool)
     else:
         counts = counts | (np.bincount(code, counts) == 0)[code]
-    return _medians(code, values, counts, int(code.max()) + 1)[code]
+    return medians(code, values, counts, int(code.max()) + 1)[code]
 
 
 @compiled
-def _medians(code, values, counts, groups):  # pragma: no cover - compiled
+def medians(code, values, counts, groups):  # pragma: no cover - compiled
     """int64 [groups]: the median of the rows that count, 0 where none does."""
     first = np.zeros(groups + 1, np.int64)
     for i in range(len(code)):

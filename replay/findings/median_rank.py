@@ -11,6 +11,8 @@ Work that no other rank has in the step stays as it is, and so does what is in n
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ...ingest.tasks.tables import within
@@ -26,38 +28,72 @@ def at_median(graph: TaskGraph, step: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
     `step` int64 [n] is the step of each task (`task_steps`), negative for none.
     """
-    dur, gap = graph.dur_ns.copy(), graph.gap_ns.copy()
+    tasks, host = own_tasks(graph, step)
+    code = codes(step[tasks], graph.kind[tasks], graph.op[tasks], nth(graph, step, tasks))
+    like = median_of_like(code, graph.dur_ns[tasks]), median_of_like(code, graph.gap_ns[tasks])
+    found = stretches(graph, step, tasks, code, host)
+    usual = median_of_like(codes(found.step, found.thread, found.until), found.total_ns)
+    return changed(graph, tasks, like, host, found, usual)
+
+
+def own_tasks(graph: TaskGraph, step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tasks that are compared one by one, and host segments, which are by stretches; int64 each."""
     own = np.isin(graph.kind, OWN) & (step >= 0) & (graph.rank >= 0)
     by_stretch = own & (graph.kind == Kind.HOST) & ("begins" in graph.extra)
-    tasks = np.flatnonzero(own & ~by_stretch)
-    code = _place(graph, step, tasks)
-    dur[tasks] = median_of_like(code, graph.dur_ns[tasks])
-    gap[tasks] = np.minimum(graph.gap_ns[tasks], median_of_like(code, graph.gap_ns[tasks]))
-    host = np.flatnonzero(by_stretch)
+    return np.flatnonzero(own & ~by_stretch), np.flatnonzero(by_stretch)
+
+
+def changed(
+    graph: TaskGraph,
+    tasks: np.ndarray,
+    like_ns: tuple[np.ndarray, np.ndarray],
+    host: np.ndarray,
+    found: Stretches,
+    usual_ns: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """`at_median` from the medians: of the durations and gaps of those that `tasks` are like, and
+    of the stretches that those of `host` are like."""
+    dur, gap = graph.dur_ns.copy(), graph.gap_ns.copy()
+    dur[tasks] = like_ns[0]
+    gap[tasks] = np.minimum(graph.gap_ns[tasks], like_ns[1])
     if len(host):
-        scale = _stretches(graph, step, tasks, code, host)
+        scale = (usual_ns / np.maximum(found.total_ns, 1))[found.of]
         dur[host] = np.rint(graph.dur_ns[host] * scale)
         gap[host] = np.rint(graph.gap_ns[host] * scale)
     return dur, gap
 
 
-def _place(graph: TaskGraph, step: np.ndarray, tasks: np.ndarray) -> np.ndarray:
-    """Codes of the tasks: the k-th of a kind and name in a step has one, whatever the rank."""
+def nth(graph: TaskGraph, step: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+    """int64: how many of its kind and name come before each task in its step on its rank."""
     by = (graph.rank[tasks], step[tasks], graph.kind[tasks], graph.op[tasks])
     order = np.lexsort((graph.start_ns[tasks], *by))
     k = np.empty(len(tasks), np.int64)
     k[order] = within(_run_lengths(*(c[order] for c in by)))
-    return _codes(*by[1:], k)
+    return k
 
 
-def _stretches(
+class Stretches(NamedTuple):
+    """A thread's host time on a rank from one launch of a collective to the next; arrays [s]."""
+
+    of: np.ndarray
+    """int64: the stretch of each host segment."""
+    total_ns: np.ndarray
+    step: np.ndarray
+    thread: np.ndarray
+    until: np.ndarray
+    """The code of the arrival that is launched at its end; -1: the step's end."""
+
+
+def stretches(
     graph: TaskGraph, step: np.ndarray, tasks: np.ndarray, code: np.ndarray, host: np.ndarray
-) -> np.ndarray:
-    """float64: by what each host segment shrinks or grows for its stretch to be the median's.
+) -> Stretches:
+    """The stretches of the host segments `host`.
 
-    A stretch is known by the arrival that is launched at its end (`tasks` with their `code`),
-    so that ranks are compared at the same collective; the last of a step ends with the step.
+    One is known by the arrival that is launched at its end (of `tasks`, with their `code`, 0 and
+    more), so that ranks are compared at the same collective; the last of a step ends with the step.
     """
+    if not len(host):
+        return Stretches(*[np.empty(0, np.int64)] * 5)
     launched = np.full(graph.n, -1, np.int64)
     arrive = graph.kind[tasks] == Kind.ARRIVE
     # Of several arrivals that one segment launches the first counts.
@@ -77,17 +113,15 @@ def _stretches(
     by = np.where(same, launched[inside[last]], -1)
 
     thread = graph.extra["thread"][inside]
-    part = _codes(graph.rank[inside], step[inside], thread, by)
+    part = codes(graph.rank[inside], step[inside], thread, by)
     total = np.bincount(part, graph.dur_ns[inside] + graph.gap_ns[inside]).astype(np.int64)
     _, one = np.unique(part, return_index=True)
-    like = _codes(step[inside][one], thread[one], by[one])
-    scale = median_of_like(like, total) / np.maximum(total, 1)
-    out = np.empty(len(host))
-    out[order] = scale[part]
-    return out
+    of = np.empty(len(host), np.int64)
+    of[order] = part
+    return Stretches(of, total, step[inside][one], thread[one], by[one])
 
 
-def _codes(*columns: np.ndarray) -> np.ndarray:
+def codes(*columns: np.ndarray) -> np.ndarray:
     """Codes 0, 1, ... of rows that are equal in all columns (int64 [n])."""
     order = np.lexsort(columns)
     starts = np.zeros(len(order), np.int64)

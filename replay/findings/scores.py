@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -40,27 +41,49 @@ def scores(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarra
     """
     _, base = timing.step_times(graph, start, end)
     ranks = distinct(graph.rank[graph.rank >= 0])[0]
-    joined, last = _joined_and_last(graph, end)
-    how = [REPLAYED if r in last else NEVER_LAST if r in joined else ALONE for r in ranks.tolist()]
+    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
+    how = held_up(ranks, graph.rank[arrive], graph.collective[arrive], end[arrive])
+
+    def others(replayed: np.ndarray) -> np.ndarray:
+        return lanes.one_rank_other(graph, *at_median(graph, step), replayed)
+
+    return of_times(ranks, how, base, others)
+
+
+def of_times(
+    ranks: np.ndarray,
+    how: list[str],
+    base: np.ndarray,
+    others: Callable[[np.ndarray], np.ndarray],
+) -> Scores:
+    """The scores of ranks by steps' times: `base` (float64 [s], ns), and those of `others` (of
+    ranks, float64 [r, s], ns) with one of the ranks that are `REPLAYED` as the median one is."""
     saved = np.zeros((len(ranks), len(base)))
-    if last:
-        best_dur, best_gap = at_median(graph, step)
-        replayed = np.flatnonzero(np.array(how) == REPLAYED)
-        saved[replayed] = base - lanes.one_rank_other(graph, best_dur, best_gap, ranks[replayed])
+    replayed = np.flatnonzero(np.array(how) == REPLAYED)
+    if len(replayed):
+        saved[replayed] = base - others(ranks[replayed])
     return Scores(ranks, saved, how, float(base.mean()) if len(base) else 0.0)
 
 
-def _joined_and_last(graph: TaskGraph, end: np.ndarray) -> tuple[set[int], set[int]]:
+def held_up(
+    ranks: np.ndarray, rank: np.ndarray, collective: np.ndarray, at_ns: np.ndarray
+) -> list[str]:
+    """How each of `ranks` is scored, by who arrived when (ns) at which collective."""
+    joined, last = _joined_and_last(rank, collective, at_ns)
+    return [REPLAYED if r in last else NEVER_LAST if r in joined else ALONE for r in ranks.tolist()]
+
+
+def _joined_and_last(
+    rank: np.ndarray, collective: np.ndarray, at: np.ndarray
+) -> tuple[set[int], set[int]]:
     """Ranks that meet another one in a collective, and those that were the last to arrive at one.
 
     Of ranks that arrive in the same ns all are last.
     """
-    arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
-    if not len(arrive):
+    if not len(rank):
         return set(), set()
-    _, instance = np.unique(graph.collective[arrive], return_inverse=True)
+    _, instance = np.unique(collective, return_inverse=True)
     instance = instance.reshape(-1)
-    rank, at = graph.rank[arrive], end[arrive]
     n = int(instance.max()) + 1
     low, high = np.full(n, np.iinfo(np.int32).max), np.full(n, -1)
     np.minimum.at(low, instance, rank)

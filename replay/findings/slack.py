@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -26,7 +28,12 @@ def slack(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> np.ndarray:
     the least, over those that wait for it, of their latest end less their duration and gap: one
     pass from the last task to the first.
     """
-    latest = _ends(graph, start, end)
+    return backward(graph, _ends(graph, start, end), end)
+
+
+def backward(graph: TaskGraph, latest: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """`slack` from the latest ends that tasks are bound to themselves (int64 [n], ns; `UNBOUNDED`
+    for none), which are overwritten."""
     _backward(graph.gap_ns, graph.dur_ns, graph.pred_ptr, graph.pred, UNBOUNDED, latest)
     return np.where(latest == UNBOUNDED, UNBOUNDED, latest - end)
 
@@ -41,12 +48,17 @@ def _ends(graph: TaskGraph, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         last = np.flatnonzero(graph.step >= 0)
         step, moment = graph.step[last], end[last]
     if len(last):
-        _, index = np.unique(step, return_inverse=True)
-        index = index.reshape(-1)
-        over = np.full(int(index.max()) + 1, np.iinfo(np.int64).min)
-        np.maximum.at(over, index, moment)
-        latest[last] = over[index]
+        latest[last] = last_of(step, moment)
     return latest
+
+
+def last_of(step: np.ndarray, moment: np.ndarray) -> np.ndarray:
+    """int64 [m]: the last moment of each one's step."""
+    _, index = np.unique(step, return_inverse=True)
+    index = index.reshape(-1)
+    over = np.full(int(index.max(initial=-1)) + 1, np.iinfo(np.int64).min)
+    np.maximum.at(over, index, moment)
+    return over[index]
 
 
 @compiled
@@ -65,7 +77,11 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
     `step` int64 [n] is each task's, negative for none; tasks without one, and those that no
     step's end waits for, are left out.
     """
-    later = slack(graph, start, end)
+    return table(by_name(graph, slack(graph, start, end), step), graph.op_names)
+
+
+def by_name(graph: TaskGraph, later: np.ndarray, step: np.ndarray) -> pl.DataFrame:
+    """Rows of `table` from the `slack` of each task (int64 [n], ns), in no order."""
     kept = np.flatnonzero((later != UNBOUNDED) & (step >= 0) & np.isin(graph.kind, SHOWN))
     event = graph.extra.get("event_id", np.full(graph.n, -1))
     tasks = pl.DataFrame(
@@ -79,7 +95,7 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
             "event_id": event[kept],
         }
     )
-    by_name = (
+    return (
         tasks.group_by("step", "rank", "kind", "op")
         .agg(
             pl.len().cast(pl.Int64).alias("tasks"),
@@ -89,15 +105,20 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
             (pl.col("slack_ns") == 0).sum().cast(pl.Int64).alias("critical"),
             pl.col("event_id").get(pl.col("slack_ns").arg_min()),
         )
-        .sort("step", "rank", "slack_ns", "kind", "op")
-    )
-    out = {name: by_name[name].to_numpy() for name in by_name.columns}
-    kind, op, event_id = out.pop("kind"), out.pop("op"), out.pop("event_id")
+    )  # fmt: skip
+
+
+def table(rows: pl.DataFrame, op_names: Sequence[str]) -> pa.RecordBatch:
+    """The table `slack` of the rows of `by_name`, in order."""
+    names = pl.Series([*op_names, None], dtype=pl.String)
+    named = rows.with_columns(name=names.gather(rows["op"].to_numpy() % len(names)))
+    named = named.drop("op").sort("step", "rank", "slack_ns", "kind", "name")
+    out = {name: named[name].to_numpy() for name in named.columns}
+    kind, event_id = out.pop("kind"), out.pop("event_id")
     return SLACK.batch(
         {
             **out,
             "kind": np.array([k.name.lower() for k in Kind], object)[kind],
-            "name": np.array([*graph.op_names, None], object)[op],
             "event_id": pa.array(event_id, mask=event_id < 0),
         }
     )

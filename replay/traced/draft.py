@@ -33,12 +33,18 @@ class Links(NamedTuple):
 
 
 def graph(
-    pieces: Sequence[Piece], all_: Collectives, ops: OpNames, words: Words
+    pieces: Sequence[Piece],
+    all_: Collectives,
+    ops: OpNames,
+    words: Words,
+    *,
+    is_part: bool = False,
 ) -> tuple[TaskGraph, np.ndarray, int]:
     """The graph of all pieces with gaps and spans filled in; by how much each task is late (ns).
 
     Collectives whose joins go round in a circle are taken apart: how many is the third. Empties the
-    pieces. Raises GraphCycle for a circle without a join.
+    pieces. Raises GraphCycle for a circle without a join. Of some ranks of a job (`is_part`) gaps
+    and spans say nothing: what fills them in (`pin`) stays in `extra`, and nothing is `like`.
     """
     bases = np.concatenate([[0], np.cumsum([p.n for p in pieces])]).astype(np.int64)
     n_joins = len(all_.joins["order_ns"])
@@ -72,19 +78,21 @@ def graph(
     rest = [name for name in (*COLUMNS, *EXTRA) if name not in first]
     (gap, dur, late), like, *made = beside(
         lambda: fill(pred_ptr, pred, **{name: columns[name] for name in (*FILLED, "start_ns")}),
-        lambda: likeness.of(*(columns[name] for name in likeness.COLUMNS)),
+        lambda: None if is_part else likeness.of(*(columns[n] for n in likeness.COLUMNS)),
         *(partial(column, name) for name in rest),
     )
     columns |= dict(zip(rest, made, strict=True)) | {"dur_ns": dur}
     extra = {name: columns.pop(name) for name in EXTRA}
-    del extra["pin"]
+    if not is_part:
+        del extra["pin"]
+        extra["like"] = like
     whole = TaskGraph(
         gap_ns=gap,
         pred_ptr=pred_ptr,
         pred=pred,
         op_names=tuple(ops.known),
         comm_names=tuple(all_.comm_names),
-        extra=extra | {"like": like},
+        extra=extra,
         **columns,
     )
     return whole, late, apart
