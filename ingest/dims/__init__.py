@@ -13,20 +13,24 @@ import math
 import re
 from collections import defaultdict
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
-from .. import schema
+from ..matching.lists import coded
 from ..schema import Problem
 from ..settings import Settings
+from .bare import FOUND, SAID, bare_rows, filled, sizes
 from .layout import DIMS, form, in_mesh, partitions, stride_of
 from .profile import Profile
 from .rules import Finding, Group, by_operations, chain, late_sums, sums_shards
 
 __all__ = ["DIMS", "decide", "form", "matches"]
 
-SAID = ("description", "recorded")
+_pc: Any = pyarrow.compute
+
 _TELLING = re.compile(r"parallel|_and_|embed", re.I)
 """A description that means something else than one dimension: nothing is inferred against it."""
 
@@ -59,23 +63,29 @@ def decide(
     said: Settings,
 ) -> tuple[pa.Table, list[Problem]]:
     """`comms` with dim, dim_source and dim_reason filled, and what was unclear."""
-    rows = comms.to_pylist()
-    open_ones = [r["comm"] for r in rows if r["dim"] in (None, "unknown") and _size(r) > 1]
+    size, lists = sizes(comms), coded(comms.column("ranks"))
+    dim = comms.column("dim").cast(pa.string()).combine_chunks()
+    is_open = _pc.is_in(dim, pa.array([None, "unknown"])).to_numpy(zero_copy_only=False)
     used: dict[str, Profile] = {}
-    if open_ones and len(collectives):
+    if len(collectives) and (is_open & (size > 1)).any():
         from .measure import profiles  # only now: it takes Polars, and most jobs need none of it
 
-        used = profiles(collectives, steps, open_ones)
-    hosts = _hosts(ranks)
-    all_of = [_comm(r, used, hosts) for r in rows]
+        asked = comms.column("comm").filter(pa.array(is_open & (size > 1))).to_pylist()
+        used = profiles(collectives, steps, asked)
+    bare = bare_rows(comms, lists, is_open, used, said)
+    nothing = np.flatnonzero(bare & (size > 1))
+    at = np.flatnonzero(~bare)
+    rows = comms.take(pa.array(at)).to_pylist()
+    of_members = _Placed(_hosts(ranks))
+    all_of = [_comm(r, used, of_members) for r in rows]
     problems: list[Problem] = []
     _set_by_user(all_of, said)
     _by_degrees(all_of, said.degrees, world, problems)
     _by_members(all_of)
     seen = sorted({r for r in ranks["rank"].to_pylist() if r is not None})
     _by_operations(all_of, seen, world, problems)
-    columns = {c: [r.get(c) for r in rows] for c in schema.COMMS.schema.names}
-    return pa.Table.from_batches([schema.COMMS.batch(columns)]), problems
+    found = {c: pa.array([r[c] for r in rows], pa.string()) for c in FOUND}
+    return filled(comms, at, found, nothing), problems
 
 
 def matches(pattern: str, row: dict) -> bool:
@@ -91,13 +101,28 @@ def _size(row: dict) -> int:
     return row["size"] or len(row["ranks"] or ())
 
 
-def _comm(row: dict, used: dict[str, Profile], hosts: dict[int, str]) -> Comm:
-    members = tuple(sorted(row["ranks"])) if row["ranks"] and None not in row["ranks"] else None
-    if members is not None and len(set(members)) < len(members):
-        members = None
-    places = {hosts.get(r) for r in members or ()}
-    n_hosts = len(places) if places and None not in places else None
-    row.setdefault("dim_reason", None)
+class _Placed:
+    """Members in order and how many machines they are on; many communicators have the same."""
+
+    def __init__(self, hosts: dict[int, str]):
+        self._hosts = hosts
+        self._known: dict[tuple, tuple[tuple[int, ...] | None, int | None]] = {}
+
+    def of(self, ranks: list[int | None] | None) -> tuple[tuple[int, ...] | None, int | None]:
+        """(members in rising order, machines), each None where it is not known."""
+        key = tuple(ranks or ())
+        known = self._known.get(key)
+        if known is None:
+            said = sorted({r for r in key if r is not None})
+            members = tuple(said) if said and len(said) == len(key) else None
+            places = {self._hosts.get(r) for r in members or ()}
+            n_hosts = len(places) if places and None not in places else None
+            known = self._known[key] = members, n_hosts
+        return known
+
+
+def _comm(row: dict, used: dict[str, Profile], placed: _Placed) -> Comm:
+    members, n_hosts = placed.of(row["ranks"])
     return Comm(row, members, Group(members, _size(row), n_hosts, used.get(row["comm"])))
 
 
@@ -260,10 +285,11 @@ def _walk(next_to: dict[int, set[int]], start: int) -> set[int]:
 def _replicas(free: list[Comm], found: dict[str, list[Finding]]) -> None:
     """Sharded groups whose shards groups across them add up: fsdp, and dp."""
     of_rank: dict[int, list[Comm]] = defaultdict(list)
-    for comm in free:
+    used = [c for c in free if c.group.profile is not None]
+    for comm in used:
         for r in comm.members or ():
             of_rank[r].append(comm)
-    for a in free:
+    for a in used:
         for b in {c.name: c for r in (a.members or ())[:1] for c in of_rank[r]}.values():
             if a.name == b.name or len(set(a.members or ()).intersection(b.members or ())) != 1:
                 continue
@@ -282,6 +308,8 @@ def _settle(all_of: list[Comm], free: list[Comm], found: dict[str, list[Finding]
             _give(comm, dims[0], "operations", why)
         elif dims:
             unclear.append(f"{comm.name}: {' and '.join(dims)}")
+    if all(comm.row["dim_source"] != "operations" for comm in free):
+        return unclear
     # A rank is in one group of a dimension; only a pipeline may have one for each hop.
     groups: dict[tuple[int, str], set[int]] = defaultdict(set)
     numbers: dict[tuple[int, ...], int] = {}

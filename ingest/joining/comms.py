@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from .. import schema
 from ..matching.hosts import replace_column
-from ..matching.participations import codes, ints, texts
+from ..matching.lists import Lists, coded
+from ..matching.participations import codes, ints, runs, texts
 from ..schema import Problem
 
 CUT_DIGITS = 14
 """Hexadecimal digits, of those without leading zeros, that Inspector keeps of an id."""
 
+_NULL = -(1 << 63)
+_pc: Any = pyarrow.compute
+
 _CUT = re.compile(r"nccl-([0-9a-f]{1,14})\*")
 _WHOLE = re.compile(r"nccl-([0-9a-f]{16})")
+
+
+def ids(names: pa.ChunkedArray) -> list[str]:
+    """Those of the names that are the library's ids, whole or cut."""
+    found = names.unique().cast(pa.string())
+    return found.filter(_pc.match_substring_regex(found, r"^nccl-[0-9a-f]{1,16}\*?$")).to_pylist()
 
 
 def is_cut(text: str) -> bool:
@@ -75,54 +87,95 @@ def renamed(table: pa.Table, declared: schema.Table, names: dict[str, str]) -> p
 
 
 def assembled(comms: pa.Table) -> tuple[pa.Table, list[Problem]]:
-    """The rows with members where each rank of a communicator says its own place.
+    """What is said of communicators, with members where each rank of one says its own place.
 
     A list that a source states stands; one that ranks tell must cover every place, by one rank
-    each. `member` and `member_place` are null in what is returned.
+    each. `member` and `member_place` are null in what is returned; rows that then say the same
+    are one, the first of them.
     """
-    rows = comms.to_pylist()
-    places: dict[str, set[tuple[int, int]]] = {}
-    size: dict[str, set[int]] = {}
-    stated: dict[str, set[tuple[int, ...]]] = {}
-    for row in rows:
-        comm = row["comm"]
-        if comm is None:
-            continue
-        if row["size"] is not None:
-            size.setdefault(comm, set()).add(row["size"])
-        if row["ranks"] is not None:
-            stated.setdefault(comm, set()).add(tuple(row["ranks"]))
-        if row["member"] is not None and row["member_place"] is not None:
-            places.setdefault(comm, set()).add((row["member_place"], row["member"]))
-    members: dict[str, list[int]] = {}
-    odd = []
-    for comm in sorted(places):
-        told = sorted(places[comm])
-        at, who = {p for p, _ in told}, {m for _, m in told}
-        if len(at) < len(told) or len(who) < len(told) or len(size.get(comm, ())) > 1:
-            odd.append(comm)
-        elif size.get(comm) == {len(told)} and at == set(range(len(told))):
-            members[comm] = [m for _, m in told]
-            if any(s != tuple(members[comm]) for s in stated.get(comm, ())):
-                odd.append(comm)
+    comm, words = codes(comms.column("comm"))
+    size, member, place = (ints(comms, c, _NULL) for c in ("size", "member", "member_place"))
+    lists = coded(comms.column("ranks"))
+    told = _told(comm, size, member, place, len(words))
+    stated = np.zeros(len(words) + 1, bool)
+    stated[comm[lists.code >= 0]] = True
+    stated[-1] = True  # nobody says the members of a communicator without a name
+    odd, distinct = told.odd.copy(), list(lists.distinct)
+    codes_of = {tuple(ranks): k for k, ranks in enumerate(distinct)}
+    of_comm = np.full(len(words) + 1, -1, np.int64)
+    for c, members in told.members.items():
+        of_comm[c] = codes_of.setdefault(tuple(members), len(distinct))
+        if of_comm[c] == len(distinct):
+            distinct.append(members)
+    odd[comm[(lists.code >= 0) & (of_comm[comm] >= 0) & (lists.code != of_comm[comm])]] = True
     problems = []
-    if odd:
+    if odd.any():
         problems.append(
             Problem(
                 "comm_members_contradict",
-                f"ranks of a communicator ({odd[0]}) contradict each other about its members or "
-                "its size: are the sources of one run?",
-                count=len(odd),
+                f"ranks of a communicator ({words[int(odd.argmax())]}) contradict each other about "
+                "its members or its size: are the sources of one run?",
+                count=int(odd.sum()),
             )
         )
-    ranks = [
-        r["ranks"] if r["ranks"] is not None or r["comm"] in stated else members.get(r["comm"])
-        for r in rows
-    ]
+    code = np.where((lists.code < 0) & ~stated[comm], of_comm[comm], lists.code)
+    at = _first_of_each(comms, comm, size, code)
+    comms = comms.take(pa.array(at))
     for name, values in (
-        ("ranks", pa.array(ranks, pa.list_(pa.int32()))),
-        ("member", pa.nulls(len(rows), pa.int32())),
-        ("member_place", pa.nulls(len(rows), pa.int32())),
+        ("ranks", Lists(code[at], distinct).column()),
+        ("member", pa.nulls(len(at), pa.int32())),
+        ("member_place", pa.nulls(len(at), pa.int32())),
     ):
         comms = replace_column(comms, schema.COMMS, name, values)
     return comms, problems
+
+
+class _Told(NamedTuple):
+    """What ranks say of their own places, by code of the communicator."""
+
+    odd: np.ndarray
+    """bool: they contradict each other"""
+    members: dict[int, list[int | None]]
+    """in order, of those of which every place is told"""
+
+
+def _told(
+    comm: np.ndarray, size: np.ndarray, member: np.ndarray, place: np.ndarray, n_comms: int
+) -> _Told:
+    named = comm >= 0
+    sized = named & (size != _NULL)
+    order, first = runs(comm[sized], size[sized])
+    one = sized.nonzero()[0][order[first]]
+    n_sizes = np.bincount(comm[one], minlength=n_comms)
+    said = np.full(n_comms, _NULL)
+    said[comm[one]] = size[one]
+    tells = named & (member != _NULL) & (place != _NULL)
+    order, first = runs(comm[tells], place[tells], member[tells])
+    rows = tells.nonzero()[0][order[first]]  # each told place once, by communicator and place
+    comm, place, member = comm[rows], place[rows], member[rows]
+    n_told = np.bincount(comm, minlength=n_comms)
+    order, first = runs(comm, place)
+    n_places = np.bincount(comm[order[first]], minlength=n_comms)
+    order, first = runs(comm, member)
+    n_members = np.bincount(comm[order[first]], minlength=n_comms)
+    odd = (n_places < n_told) | (n_members < n_told) | ((n_told > 0) & (n_sizes > 1))
+    start = np.cumsum(n_told) - n_told
+    whole = ~odd & (n_told > 0) & (n_sizes == 1) & (said == n_told)
+    at = np.flatnonzero(whole)
+    # Places differ and are in order: they are all, if the first is 0 and the last the last.
+    at = at[(place[start[at]] == 0) & (place[start[at] + n_told[at] - 1] == n_told[at] - 1)]
+    members = member.tolist()
+    return _Told(odd, {c: members[start[c] : start[c] + n_told[c]] for c in at.tolist()})
+
+
+def _first_of_each(
+    comms: pa.Table, comm: np.ndarray, size: np.ndarray, ranks: np.ndarray
+) -> np.ndarray:
+    """The first of the rows that are alike in all but who says it, in the order of the table."""
+    keys = [comm, size, ranks]
+    for name in ("name", "description", "dim", "dim_source", "dim_reason", "backend"):
+        key, words = codes(comms.column(name))
+        if len(words) > 1 or (words and (key < 0).any()):
+            keys.append(key)
+    order, first = runs(*keys)
+    return np.sort(order[first])

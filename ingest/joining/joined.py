@@ -50,7 +50,7 @@ def join(collectives: pa.Table, ranks: pa.Table, comms: pa.Table) -> Joined:
     Pure: what is joined depends on the rows, not on their order. Rows keep their order; those of a
     participation become that of the source with the best time, with `source` naming all of them.
     """
-    said = [w for t in (comms, collectives) for w in t.column("comm").unique().to_pylist() if w]
+    said = [w for t in (comms, collectives) for w in joining_comms.ids(t.column("comm"))]
     names: dict[str, str] = {}
     if any(joining_comms.is_cut(text) for text in said):
         sizes = joining_comms.sizes_of((comms, "size"), (collectives, "group_size"))

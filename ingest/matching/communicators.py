@@ -2,45 +2,84 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from .. import schema
 from .instances import LONE, Instances
-from .participations import Comms, Rows
+from .lists import coded
+from .participations import Comms, Rows, codes, ints, runs
+
+_pc: Any = pyarrow.compute
+_NULL = -(1 << 63)
 
 UNNAMED = "unnamed"
 """First part of the identity of a communicator that no rank names."""
 
 
-def merge(comms: pa.Table) -> tuple[dict[str, dict], Comms]:
-    """One record a communicator: what any rank knew about it, the lowest text where they differ."""
-    merged: dict[str, dict] = {}
-    unique = comms.select(
-        ["comm", "name", "description", "ranks", "size", "dim", "dim_source", "backend"]
-    ).to_pylist()
-    for row in sorted(unique, key=lambda r: tuple("" if v is None else str(v) for v in r.values())):
-        if row["comm"] is None:
-            continue
-        into = merged.setdefault(row["comm"], dict(row))
-        for key, value in row.items():
-            if into[key] is None or (key in ("dim", "dim_source") and into["dim"] == "unknown"):
-                into[key] = value
-    texts = sorted(merged)
-    members = [_members(merged[t]["ranks"]) for t in texts]
-    size = np.array(
-        [
-            len(m) if m is not None else max(merged[t]["size"] or -1, -1)
-            for t, m in zip(texts, members, strict=True)
-        ],
-        dtype=np.int64,
-    )
+def merge(comms: pa.Table) -> tuple[pa.Table, Comms]:
+    """One row a communicator: what any rank knew about it, the lowest text where they differ.
+
+    The rows are by identity, texts plain; the second has the same communicators in this order.
+    """
+    comms = _plain(comms.select(_KNOWN))
+    comm, texts = codes(comms.column("comm"))
+    order, first = runs(comm)
+    named = comm[order[first]] >= 0
+    many = np.diff(np.append(first, len(order)))
+    merged = comms.take(pa.array(order[first[named]]))
+    several = np.flatnonzero(named & (many > 1))
+    if len(several):
+        rows = [comms.take(pa.array(order[first[i] : first[i] + many[i]])) for i in several]
+        made = _plain_rows([_one(r.to_pylist()) for r in rows])
+        merged = with_rows(merged, comm[order[first[several]]], made)
+    lists = coded(merged.column("ranks"))
+    held = [*(_members(ranks) for ranks in lists.distinct), None]
+    members = [held[k] for k in lists.code.tolist()]
+    n_members = np.array([-1 if m is None else len(m) for m in held], np.int64)[lists.code]
+    size = np.where(n_members >= 0, n_members, np.maximum(ints(merged, "size"), 0))
+    size[(size == 0) & (n_members < 0)] = -1
     return merged, Comms(texts, members, size)
 
 
-def _members(ranks: list[int | None] | None) -> tuple[int, ...] | None:
+_KNOWN = ["comm", "name", "description", "ranks", "size", "dim", "dim_source", "backend"]
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """With texts as they are, for which no dictionary has to fit."""
+    kinds = [(f.name, pa.string() if f.type == schema.TEXT else f.type) for f in rows.schema]
+    return rows.cast(pa.schema(kinds))
+
+
+def _plain_rows(rows: list[dict]) -> pa.Table:
+    columns = {c: [r.get(c) for r in rows] for c in _KNOWN}
+    return _plain(pa.Table.from_batches([schema.COMMS.batch(columns)]).select(_KNOWN))
+
+
+def with_rows(table: pa.Table, at: np.ndarray, rows: pa.Table) -> pa.Table:
+    """The table with these rows in place of those `at`."""
+    index = np.arange(len(table))
+    index[at] = len(table) + np.arange(len(at))
+    return pa.concat_tables([table, rows]).take(pa.array(index))
+
+
+def _one(rows: list[dict]) -> dict:
+    """What several rows say of one communicator."""
+    rows.sort(key=lambda r: tuple("" if v is None else str(v) for v in r.values()))
+    into = dict(rows[0])
+    for row in rows:
+        for key, value in row.items():
+            if into[key] is None or (key in ("dim", "dim_source") and into["dim"] == "unknown"):
+                into[key] = value
+    return into
+
+
+def _members(ranks: list[int | None]) -> tuple[int, ...] | None:
     """Members in order of rank; None where a place has none, or one has two: nobody knows then."""
-    if ranks is None or len(set(ranks)) < len(ranks):
+    if len(set(ranks)) < len(ranks):
         return None
     known = [r for r in ranks if r is not None]
     return tuple(sorted(known)) if len(known) == len(ranks) else None
@@ -88,8 +127,8 @@ def lend(rows: Rows, known: Comms) -> np.ndarray:
 
 
 def unnamed_world(
-    rows: Rows, known: Comms, names: dict[str, dict], world: int | None
-) -> tuple[Rows, Comms, dict[str, dict]]:
+    rows: Rows, known: Comms, names: pa.Table, world: int | None
+) -> tuple[Rows, Comms, pa.Table]:
     """A trial communicator of all ranks for streams on which no rank names one.
 
     Only where most ranks of the job are here and each has operations on that stream; it is kept
@@ -112,12 +151,9 @@ def unnamed_world(
         texts.append(text)
         members.append(tuple(range(world)))
         size = np.append(size, world)
-        names = names | {
-            text: {
-                "comm": text, "name": None, "description": None, "ranks": list(range(world)),
-                "size": world, "dim": "world", "dim_source": "members", "backend": None,
-            }
-        }  # fmt: skip
+        row = {"comm": text, "ranks": list(range(world)), "size": world, "dim": "world",
+               "dim_source": "members"}  # fmt: skip
+        names = pa.concat_tables([names, _plain_rows([row])])
     return rows._replace(comm=comm), Comms(texts, members, size), names
 
 
@@ -143,27 +179,36 @@ def drop_unproven(rows: Rows, state: Instances, known: Comms) -> Rows:
     return rows._replace(comm=comm)
 
 
-def comms_table(
-    names: dict[str, dict], known: Comms, world: int | None, used: set[int]
-) -> pa.Table:
-    """One row a comm; dim `world` where the members are all ranks of the job."""
-    out = []
-    for code, text in enumerate(known.names):
-        row = names.get(text)
-        if row is None:
-            row = dict.fromkeys(schema.COMMS.schema.names) | {"comm": text}
-        if text.startswith(f"{UNNAMED}/") and code not in used:
-            continue
-        members = known.members[code]
-        if row["dim"] in (None, "unknown"):
-            whole = members is not None and world is not None and 0 < world == len(members)
-            whole = whole and members == tuple(range(len(members or ())))
-            row = row | {
-                "dim": "world" if whole else "unknown",
-                "dim_source": "members" if whole else "none",
-            }
-        if row["size"] is None and known.size[code] > 0:
-            row = row | {"size": int(known.size[code])}
-        out.append(row)
-    columns: dict[str, object] = {c: [r.get(c) for r in out] for c in schema.COMMS.schema.names}
+def comms_table(names: pa.Table, known: Comms, world: int | None, used: set[int]) -> pa.Table:
+    """One row a comm; dim `world` where the members are all ranks of the job.
+
+    `names` are the rows that `merge` and `unnamed_world` gave; communicators that only rows of
+    operations name follow those of `merge`.
+    """
+    place = {text: i for i, text in enumerate(names.column("comm").to_pylist())}
+    rest = [text for text in known.names if text not in place]
+    place |= {text: len(names) + i for i, text in enumerate(rest)}
+    kept = [
+        code for code, text in enumerate(known.names)
+        if code in used or not text.startswith(f"{UNNAMED}/")
+    ]  # fmt: skip
+    at = pa.array([place[known.names[code]] for code in kept], pa.int64())
+    rows = pa.concat_tables([names, _plain_rows([{"comm": text} for text in rest])]).take(at)
+    whole = [_is_world(known.members[code], world) for code in kept]
+    said = ints(rows, "size", _NULL)
+    size = np.where((said == _NULL) & (known.size[kept] > 0), known.size[kept], said)
+    dim, source = (rows.column(c).combine_chunks() for c in ("dim", "dim_source"))
+    open_ = _pc.or_(_pc.is_null(dim), _pc.equal(dim, "unknown").fill_null(True))
+    columns = {c: rows.column(c).combine_chunks() for c in _KNOWN} | {
+        "size": pa.array(size, pa.int32(), mask=size == _NULL),
+        "dim": _pc.if_else(open_, _pc.if_else(whole, "world", "unknown"), dim),
+        "dim_source": _pc.if_else(open_, _pc.if_else(whole, "members", "none"), source),
+    }
     return pa.Table.from_batches([schema.COMMS.batch(columns)])
+
+
+def _is_world(members: tuple[int, ...] | None, world: int | None) -> bool:
+    """Whether members (in order, each once) are all ranks of the job."""
+    if not members or len(members) != world:
+        return False
+    return members[0] == 0 and members[-1] == len(members) - 1

@@ -361,6 +361,22 @@ def test_members_that_contradict_each_other_are_not_known():
     assert problems == ["comm_members_contradict"]
 
 
+def test_rows_that_say_the_same_of_a_communicator_are_one():
+    rows = [
+        *places("whole", (0, 4), (1, 9), size=2),
+        {"comm": "whole", "size": 2, "name": "dp"},
+        {"comm": None, "size": 7},
+        *places("part", (0, 4)),
+        *places("part", (1, 9), (0, 4)),
+    ]
+    table, problems = joining_comms.assembled(see.table("comms", rows))
+    assert problems == []
+    assert [(r["comm"], r["name"], r["ranks"], r["size"]) for r in table.to_pylist()] == [
+        ("whole", None, [4, 9], 2), ("whole", "dp", [4, 9], 2), (None, None, None, 7),
+        ("part", None, None, 3),
+    ]  # fmt: skip
+
+
 # --- ranks ---------------------------------------------------------------------------------------
 
 

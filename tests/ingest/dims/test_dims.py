@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -366,6 +368,39 @@ def test_members_are_hashed_once_a_communicator():
         dims.Comm(row, m, dims.Group(m, 50, None, None))
         for row, m in zip(rows, members, strict=True)
     ]
-    unclear = dims._settle(comms, [], {})
+    unclear = dims._settle(comms, comms[:1], defaultdict(list))
     assert unclear == []
     assert hashed == [50, 50]
+
+
+def test_what_nothing_is_known_of_stays_as_it_is_beside_what_is_found():
+    """A log names thousands of communicators whose members and operations nobody knows."""
+    unknown = {"dim": "unknown", "dim_source": "none"}
+    rows = [
+        {"comm": "nobody", "size": 2, "dim_reason": "of before", **unknown},
+        {"comm": "pair", "ranks": [0, 1], "size": 2, **unknown},
+        {"comm": "alone", "ranks": [3], "size": 1, **unknown},
+        {"comm": "told", "size": 2, "description": "embedding", **unknown},
+        {"comm": "no size", **unknown},
+        {"comm": "like", "ranks": [1, 0], "size": 2, "dim": "tp", "dim_source": "recorded"},
+        {"comm": "of two", "size": 4, "dim": None, "dim_source": "none"},
+    ]
+    ranks = [{"rank": r, "host": "a"} for r in range(4)]
+    found, problems = dims.decide(
+        table("comms", rows), table("collectives", []), table("ranks", ranks),
+        table("steps", []), 4, Settings(),
+    )  # fmt: skip
+    assert problems == []
+    assert [tuple(r[c] for c in ("comm", "dim", "dim_source", "dim_reason"))
+            for r in found.to_pylist()] == [
+        ("nobody", "unknown", "none", None),
+        ("pair", "tp", "members", "a described communicator has the same members"),
+        ("alone", "unknown", "none", None),
+        ("told", "unknown", "none", "its description names no single dimension"),
+        ("no size", "unknown", "none", None),
+        ("like", "tp", "recorded", None),
+        ("of two", None, "none", None),
+    ]  # fmt: skip
+    assert found.select(["comm", "ranks", "size", "description"]).to_pylist() == [
+        {c: r.get(c) for c in ("comm", "ranks", "size", "description")} for r in rows
+    ]
