@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+import threading
 from collections import defaultdict
 
 from .. import machine_code
@@ -18,6 +19,7 @@ WORTH_MAKING_BYTES = 8 << 20
 ASKED_EVERY_BYTES = 4 << 20
 """How often it is asked for where it is not there yet: to look for it takes a millisecond."""
 
+_lock = threading.Lock()
 _read: defaultdict[machine_code.Code, int] = defaultdict(int)
 _asked_at: defaultdict[machine_code.Code, int] = defaultdict(int)
 
@@ -25,24 +27,22 @@ _asked_at: defaultdict[machine_code.Code, int] = defaultdict(int)
 def functions(code: machine_code.Code, n_bytes: int) -> machine_code.Functions | None:
     """The functions of `code` where they are there, or pay for what this process has read of their
     kind, with so many bytes more; else None, and they may be there some seconds later."""
+    with _lock:  # a thread that comes while another loads them waits for that
+        return _functions(code, n_bytes)
+
+
+def _functions(code: machine_code.Code, n_bytes: int) -> machine_code.Functions | None:
     if machine_code.is_loaded(code):
         return machine_code.load(code)
     _read[code] = total = _read[code] + n_bytes
-    here = code.module in sys.modules
-    if total < WORTH_LOADING_BYTES and not here:
-        return None
-    if machine_code.plain():
+    if code.module in sys.modules or (machine_code.plain() and total >= WORTH_LOADING_BYTES):
         return _as_written(code)
-    if total < _asked_at[code]:
+    if total < max(WORTH_LOADING_BYTES, _asked_at[code]):
         return None
     _asked_at[code] = total + ASKED_EVERY_BYTES
     found = machine_code.load(code)
-    if found is not None:
+    if found is not None or total < WORTH_MAKING_BYTES or machine_code.start(code):
         return found
-    if here:
-        return _as_written(code)
-    if total < WORTH_MAKING_BYTES or machine_code.start(code):
-        return None
     return _made_here(code)
 
 

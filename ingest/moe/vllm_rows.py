@@ -187,7 +187,7 @@ def _captured(c: Collector, rows: Routing, ids: np.ndarray, own: int | None) -> 
 
 def _all_zero(ids: np.ndarray) -> np.ndarray:
     """[layers] of `ids` [tokens, layers, choices]: whether there is nothing but 0."""
-    zero = ~ids[:1].any(axis=(0, 2))
+    zero = np.asarray(~ids[:1].any(axis=(0, 2)))
     rows = max(1, COUNT_AT_ONCE // max(1, ids[:1].size))
     for at in range(1, len(ids), rows):
         left = np.flatnonzero(zero)
