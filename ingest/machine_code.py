@@ -44,8 +44,9 @@ _START = (
 class Function(NamedTuple):
     """A function of the compiled module: its name, argument types and result.
 
-    Types are those of numpy (`i8`, `u1`), for an array with its dimensions behind a colon
-    (`i8:2`). The result is an `i8`, or nothing at all.
+    Types are those of numpy (`i8`, `u1`; `f8` in arrays alone), for an array with its dimensions
+    behind a colon (`i8:2`) and an `A` where it may have any strides (`u1:2A`). The result is an
+    `i8`, or nothing at all.
     """
 
     name: str
@@ -146,6 +147,19 @@ def is_making(code: Code) -> bool:
         return False
 
 
+def wait() -> bool:
+    """Waits for code that is made elsewhere for this process; whether there was any to wait for."""
+    waited = False
+    for code, maker in _makers.items():
+        while code not in _loaded and is_making(code) and not _path(code).exists():
+            waited = True
+            if maker is None:
+                time.sleep(0.05)
+            else:
+                maker.wait()
+    return waited
+
+
 def make_named(module: str, path: str) -> None:
     """Makes the code that a module of that name declares beside it; see `make`."""
     package, _, name = module.rpartition(".")
@@ -191,9 +205,12 @@ def _compiled(function: Any, declared: Function) -> tuple[str, bytes]:
     from numba import types
 
     def typed(text: str) -> Any:
-        name, _, dimensions = text.partition(":")
-        scalar = getattr(types, f"{'u' if name[0] == 'u' else ''}int{8 * int(name[1:])}")
-        return types.Array(scalar, int(dimensions), "C") if dimensions else scalar
+        name, dimensions, layout = _taken_apart(text)
+        if name[0] == "f" and not dimensions:
+            raise ValueError(f"{declared.name}: a number that is no integer is handed in an array")
+        kind = {"u": "uint", "i": "int", "f": "float"}[name[0]]
+        scalar = getattr(types, f"{kind}{8 * int(name[1:])}")
+        return types.Array(scalar, dimensions, layout) if dimensions else scalar
 
     options = {**function.targetoptions, "_nrt": False}
     options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -207,6 +224,12 @@ def _compiled(function: Any, declared: Function) -> tuple[str, bytes]:
     if needed:
         raise RuntimeError(f"{declared.name} needs what nothing kept has: {sorted(needed)}")
     return made.fndesc.llvm_func_name, library._get_compiled_object()
+
+
+def _taken_apart(text: str) -> tuple[str, int, str]:
+    """(type, dimensions, layout as numba calls it) of an argument of a `Function`."""
+    name, _, rest = text.partition(":")
+    return name, int(rest.removesuffix("A") or 0), "A" if rest.endswith("A") else "C"
 
 
 def _path(code: Code) -> Path:
@@ -320,10 +343,10 @@ def _caller(address: int, function: Function) -> Callable[..., int | None]:
     """
     import numpy as np
 
-    kinds: list[tuple[Any, int]] = []
+    kinds: list[tuple[Any, int, bool]] = []
     for text in function.arguments.split():
-        name, _, dimensions = text.partition(":")
-        kinds.append((np.dtype(name), int(dimensions or 0)))
+        name, dimensions, layout = _taken_apart(text)
+        kinds.append((np.dtype(name), dimensions, layout == "C"))
     # No argument types are declared: each argument comes converted.
     jump = ctypes.CFUNCTYPE(ctypes.c_int32)(address)
     number, pointer = ctypes.c_int64.from_param, ctypes.c_void_p.from_param
@@ -331,8 +354,8 @@ def _caller(address: int, function: Function) -> Callable[..., int | None]:
     last: list[tuple[Any, tuple[Any, ...]]] = [(lambda: None, ())] * len(kinds)
 
     def converted(i: int, value: Any) -> tuple[Any, ...]:
-        dtype, n = kinds[i]
-        if value.dtype != dtype or value.ndim != n or not value.flags.c_contiguous:
+        dtype, n, in_order = kinds[i]
+        if value.dtype != dtype or value.ndim != n or (in_order and not value.flags.c_contiguous):
             raise TypeError(f"{function.name}: not an array of {dtype}, {n} dimensions")
         head = pointer(None), pointer(None), number(value.size), number(value.itemsize)
         shape = map(number, (*value.shape, *value.strides))
@@ -342,7 +365,7 @@ def _caller(address: int, function: Function) -> Callable[..., int | None]:
 
     def call(*arguments: Any) -> int | None:
         flat: list[Any] = []
-        for i, ((_, n), value) in enumerate(zip(kinds, arguments, strict=True)):
+        for i, ((_, n, _), value) in enumerate(zip(kinds, arguments, strict=True)):
             if not n:
                 flat.append(number(int(value)))
                 continue

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import sys
+import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
+from .kept_code import functions
 from .megatron_lines import I64, Small, block_name, records, tell_layers
 from .tally import Routing, count, tell_odd
+from .tally_fast_code import CODE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,10 +22,13 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 MAX_KEYS = 1 << 16
-PLAIN_BYTES = 4 << 20
-"""Lines of so many bytes are read before compiled code is loaded for the rest."""
 SHORT_BYTES = 512
 """A line no longer than this is read as it is."""
+
+_CHOICES = re.compile(rb'(?<!\\)"top_indices"[ \t]*:[ \t]*(?=\[)')
+_KEY = b'"top_indices"'
+_NUMBER = -(1 << 62)
+"""What stands in the line for the choices that were taken out of it."""
 
 
 class Record(msgspec.Struct):
@@ -50,7 +55,7 @@ def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBa
     calls = _Calls(c)
     ranks: set[int] = set()
     sides: set[str] = set()
-    for at, (r, ids) in records(c, _reader(), "that is no router call"):
+    for at, (r, ids) in records(c, _read, "that is no router call"):
         k = calls.number(r, at)
         ranks.add(r.rank)
         if r.logit_offset is not None:
@@ -87,39 +92,33 @@ def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBa
     yield from c.rest()
 
 
-def _reader() -> Callable[[bytes], tuple[Record, np.ndarray]]:
-    """What reads a line: compiled code has the choices of long ones, once there is much to read."""
-    seen = 0
-
-    def read(line: bytes) -> tuple[Record, np.ndarray]:
-        nonlocal seen
-        seen += len(line)
-        if len(line) > SHORT_BYTES and (seen > PLAIN_BYTES or _loaded()):
-            quick = _quick_call(line)
-            if quick is not None:
-                return quick
-        return _call(line)
-
-    return read
+def _read(line: bytes) -> tuple[Record, np.ndarray]:
+    """A call and its choices: compiled code has those of long lines, once there is much to read."""
+    fast = functions(CODE, len(line)) if len(line) > SHORT_BYTES else None
+    quick = None if fast is None else _quick_call(line, fast["rows"])
+    return _call(line) if quick is None else quick
 
 
-def _loaded() -> bool:
-    return f"{__package__}.megatron_fast" in sys.modules
-
-
-def _quick_call(line: bytes) -> tuple[Record, np.ndarray] | None:
-    """As `_call` of a line whose choices are ordinary; else None."""
-    from . import megatron_fast
-
-    found = megatron_fast.choices(line)
+def _quick_call(line: bytes, rows: Callable[..., Any]) -> tuple[Record, np.ndarray] | None:
+    """As `_call` of a line whose choices are ordinary (`rows` of `tally_fast` reads them); None of
+    another: where they are not there just once, ragged, or anything but integers."""
+    found = _CHOICES.search(line)
     if found is None:
         return None
-    rest, ids = found
+    # No line's end is within a line: with one behind it the scan cannot leave the bytes.
+    buf = np.frombuffer(line + b"\n", np.uint8)
+    ids = np.empty((len(line) - found.end()) // 2 + 1, np.int64)
+    shape = np.zeros(2, np.int64)
+    end = rows(buf, found.end(), ids, shape)
+    before, after = line[: found.start()], line[end:]
+    if end < 0 or _KEY in before or _KEY in after:
+        return None
     try:
-        r = _DECODER.decode(rest)
+        r = _DECODER.decode(before + b'"top_indices": [[%d]]' % _NUMBER + after)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return (r, ids) if r.top_indices == megatron_fast.STAND_IN else None
+    n, width = shape.tolist()
+    return (r, ids[: n * width].reshape(n, width)) if r.top_indices == [[_NUMBER]] else None
 
 
 def _call(line: bytes) -> tuple[Record, np.ndarray]:

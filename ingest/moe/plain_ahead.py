@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,15 +16,8 @@ def ahead(
 ) -> Iterator[tuple[int, B, T | None]]:
     """(byte offset, block, what `work` makes of it) in order, on up to `threads` threads.
 
-    A file of one block is left to the caller (None) where the compiled code that `work` needs is
-    not loaded yet: it is not worth that. Memory: one block more than there are threads, and what
-    `work` takes.
+    Memory: one block more than there are threads, and what `work` takes.
     """
-    if f"{__package__}.plain_fast" not in sys.modules:
-        begun_with = list(islice(blocks, 2))
-        if len(begun_with) == 1:
-            yield (*begun_with[0], None)
-        blocks = chain(begun_with if len(begun_with) == 2 else (), blocks)
     if threads < 2:
         for at, block in blocks:
             yield at, block, work(block)

@@ -1,210 +1,207 @@
 """Sums of ordinary blocks of the plain form, by compiled code; what is not ordinary is left.
 
-Importing this module costs numba. Every function gives the frame of `plain_sums.summed` for the
-rows of a block, or None where the forgiving way has to read it: it tells what is odd.
+Every function gives the sums of a block's rows, or None where the forgiving way has to read it: it
+tells what is odd. None, too, while the compiled code is not there.
 """
 
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
-from .plain_fold import GROUP_KEYS, PLACE_KEYS, fold
-from .plain_scan import (
-    INTEGERS,
+from ..machine_code import Functions
+from .kept_code import functions
+from .plain_arrow import NotPlain, Words, fill
+from .plain_blocks_code import CODE
+from .plain_columns import (
+    CHUNK_ROWS,
+    DONE,
+    GROUP_KEYS,
+    GROW,
+    MOST_FIELDS,
     MOST_WORDS,
     NULL,
     PAD,
     PLACE,
+    PLACE_KEYS,
     SKIPPED,
-    TEXTS,
+    STATE,
     Columns,
     room,
-    scan_csv,
-    scan_json,
 )
-from .plain_sums import AMOUNTS, CLASSES, KEYS, SPACES
+from .plain_frames import Sums
+from .tally import MAX_EXPERTS
 
-_SEED = np.uint64(int.from_bytes(os.urandom(8), "little") >> 1)
+_SEED = int.from_bytes(os.urandom(8), "little") >> 1
 
 
-def csv_sums(block: bytes, names: list[str], rank: int | None) -> pl.DataFrame | None:
-    """Of whole lines of CSV under a header of these names."""
-    buf, n_bytes = _ended(block)
-    to = room(n_bytes, int(np.count_nonzero(buf == 0x0A)) + 1)
+class Lines(NamedTuple):
+    """Whole lines, the last of which ends with a line's end."""
+
+    bytes: bytes
+    """with PAD more behind them"""
+    n: int
+    """how many are lines"""
+
+    def text(self) -> bytes:
+        """The lines alone."""
+        return self.bytes[: self.n]
+
+
+def lines_of(pieces: Sequence[bytes | memoryview]) -> Lines:
+    """The lines that these pieces are one after another; the last may lack its end."""
+    n = sum(map(len, pieces))
+    end = b"" if n and pieces[-1][-1:] == b"\n" else b"\n"
+    return Lines(b"".join((*pieces, end, bytes(PAD))), n + len(end))
+
+
+def csv_sums(lines: Lines, names: list[str], rank: int | None) -> Sums | None:
+    """Of lines of CSV under a header of these names."""
+    fast = functions(CODE, lines.n)
+    if fast is None:
+        return None
+    block = _begun(fast, rank)
     fields = np.array([PLACE.get(n, SKIPPED) for n in names], np.int64)
-    n, n_words = scan_csv(buf, n_bytes, fields, to)
-    return _folded(n, to, _words_of(to, n_words, block), set(names), rank)
+    block.columns.used[fields[fields < SKIPPED]] = 1
+    return block.sums_of_text("sum_csv", lines, fields)
 
 
-def json_sums(block: bytes, rank: int | None) -> pl.DataFrame | None:
-    """Of whole lines, a JSON object each."""
-    buf, n_bytes = _ended(block)
-    to = room(n_bytes, int(np.count_nonzero(buf == 0x0A)) + 1)
-    n, n_words = scan_json(buf, n_bytes, to)
-    given = {name for name, i in PLACE.items() if to.given[i]}
-    return _folded(n, to, _words_of(to, n_words, block), given, rank)
-
-
-def batch_sums(batch: pa.RecordBatch, rank: int | None) -> pl.DataFrame | None:
-    """Of a batch of the plain form's columns and no others."""
-    n = batch.num_rows
-    integers = np.full((n, len(INTEGERS)), NULL, np.int64)
-    texts = np.full((n, len(TEXTS)), -1, np.int32)
-    sums = np.full(n, np.nan)
-    lists = {k: (np.zeros(0, v), np.zeros(n + 1, np.int64), np.zeros(n, np.bool_))
-             for k, v in (("experts", np.int64), ("weights", np.float64))}  # fmt: skip
-    words: list[tuple[int, str]] = []
-    try:
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            if name in lists:
-                lists[name] = _listed(column, pa.int64() if name == "experts" else pa.float64())
-            elif name in INTEGERS:
-                integers[:, INTEGERS.index(name)] = _integers(column)
-            elif name in TEXTS:
-                at = TEXTS.index(name)
-                texts[:, at], known = _coded(column, len(words))
-                words += [(at, w) for w in known]
-            else:
-                sums = _numbers(column, pa.types.is_floating)
-    except (pa.ArrowException, _NotPlain):
+def json_sums(lines: Lines, rank: int | None) -> Sums | None:
+    """Of lines, a JSON object each."""
+    fast = functions(CODE, lines.n)
+    if fast is None:
         return None
-    to = Columns(integers, texts, sums, *lists["experts"], *lists["weights"],
-                 np.zeros((0, 3), np.int64), np.zeros(0, np.bool_))  # fmt: skip
-    return _folded(n, to, words, set(batch.schema.names), rank)
+    block = _begun(fast, rank)
+    return block.sums_of_text("sum_json", lines, block.order, block.begins)
 
 
-class _NotPlain(Exception):
-    """A column that the forgiving way has to read."""
+def batch_sums(batches: Sequence[pa.RecordBatch], rank: int | None) -> Sums | None:
+    """Of batches of the plain form's columns and no others, all of them alike."""
+    fast = functions(CODE, sum(b.nbytes for b in batches))
+    return None if fast is None else _begun(fast, rank).sums_of_batches(batches)
 
 
-def _ended(block: bytes) -> tuple[np.ndarray, int]:
-    """(the bytes with a line's end at their end and PAD more, how many without these)."""
-    end = b"" if block.endswith(b"\n") else b"\n"
-    return np.frombuffer(b"".join((block, end, bytes(PAD))), np.uint8), len(block) + len(end)
+class _Block:
+    """Room for the sums of a block, and for a chunk of its rows: for one block after another."""
 
+    def __init__(self) -> None:
+        self.columns = room(CHUNK_ROWS, CHUNK_ROWS)
+        self.order = np.full(MOST_FIELDS, SKIPPED, np.int64)
+        self.begins = np.zeros(MOST_FIELDS, np.int64)
+        self._words = np.zeros((MOST_WORDS, 3), np.int64)
+        self._state = np.zeros(len(STATE), np.int64)
+        self._places = np.empty((64, len(PLACE_KEYS)), np.int64)
+        self._place_slots = np.empty(256, np.int64)
+        self._groups = np.full((1024, len(GROUP_KEYS)), -1, np.int64)
+        self._slots = np.empty(4096, np.int64)
+        self._sums = np.zeros(1024)
+        self._met = np.zeros(MAX_EXPERTS, np.int64)
 
-def _words_of(to: Columns, n_words: int, block: bytes) -> list[tuple[int, str]]:
-    return [(c, block[a:b].decode("ascii")) for c, a, b in to.words[:n_words].tolist()]
+    def begin(self, fast: Functions, rank: int | None) -> None:
+        """Forgets the block before."""
+        self._fast = fast
+        experts = self._groups[1 : self._state[STATE.n_groups], GROUP_KEYS.index("expert")]
+        self._met[experts[experts >= 0]] = 0
+        self.columns.used[:] = 0
+        self.order[:] = SKIPPED
+        self._place_slots[:] = self._slots[:] = -1
+        self._state[:] = 0
+        self._state[[STATE.lists, STATE.counted, STATE.place]] = -1
+        self._state[STATE.n_groups] = 1  # the first is none
+        self._state[STATE.rank] = NULL if rank is None else rank
+        self._state[STATE.seed] = _SEED
 
+    def sums_of_text(self, name: str, lines: Lines, *more: np.ndarray) -> Sums | None:
+        """By a function that is given the lines, what is `more`, and room for words."""
+        self._make_room(CHUNK_ROWS, lines.n // 2 + 2)
+        buf = np.frombuffer(lines.bytes, np.uint8)
+        if not self._summed(name, buf, lines.n, *more, self._words):
+            return None
+        n_words = int(self._state[STATE.n_words])
+        words = self._words[:n_words].tolist()
+        return self._found([lines.bytes[a:b].decode("ascii") for _, a, b in words])
 
-def _folded(
-    n: int, to: Columns, words: list[tuple[int, str]], given: set[str], rank: int | None
-) -> pl.DataFrame | None:
-    """The sums of `n` rows whose texts have these codes, by the columns that are given."""
-    if n <= 0 or len(words) > MOST_WORDS:
-        return None
-    # The last entry is that of no text.
-    class_of = np.full(len(words) + 1, -1, np.int64)
-    in_physical = np.zeros(len(words) + 1, np.bool_)
-    for code, (column, word) in enumerate(words):
-        if TEXTS[column] == "token_class":
-            if word not in CLASSES:
+    def sums_of_batches(self, batches: Sequence[pa.RecordBatch]) -> Sums | None:
+        """By `fold`, a batch after another."""
+        words: Words = {}
+        for batch in batches:
+            try:
+                fill(batch, self._make_room, words)
+            except (pa.ArrowException, NotPlain):
                 return None
-            class_of[code] = CLASSES.index(word)
-        elif TEXTS[column] == "id_space":
-            if word not in SPACES:
+            self._state[STATE.rows], self._state[STATE.row] = batch.num_rows, 0
+            if not self._summed("fold"):
                 return None
-            in_physical[code] = word == "physical"
-    places, groups, sums = fold(
-        n, to, bool(given & set(AMOUNTS)), "token" in given, NULL if rank is None else rank,
-        class_of, in_physical, _SEED,
-    )  # fmt: skip
-    return None if not len(places) else _frame(places, groups, sums, [w for _, w in words])
+        return self._found([word for _, word in words])
+
+    def _make_room(self, n_rows: int, n_elements: int) -> Columns:
+        """Columns of that size at least; what was in them is gone where they are new."""
+        if n_rows > len(self.columns.sums) or n_elements > len(self.columns.ids):
+            new = room(max(n_rows, len(self.columns.sums)), max(n_elements, len(self.columns.ids)))
+            new.used[:], new.class_of[:] = self.columns.used, self.columns.class_of
+            self.columns = new
+        return self.columns
+
+    def _summed(self, name: str, *given: Any) -> bool:
+        """Whether all rows were summed, in as much room as that takes."""
+        call: Callable[..., int] = self._fast[name]
+        while True:
+            found = call(
+                *given, *self.columns, self._state, self._places, self._place_slots, self._groups,
+                self._slots, self._sums, self._met,
+            )  # fmt: skip
+            if found != GROW:
+                return found == DONE
+            self._grow()
+
+    def _grow(self) -> None:
+        n = int(self._state[STATE.n_places])
+        if n == len(self._places) or 2 * n >= len(self._place_slots):
+            self._places = _longer(self._places, 2 * n)
+            self._place_slots = self._rehashed(self._places, 0, n, len(PLACE_KEYS))
+        needed = int(self._state[STATE.needed])
+        if needed >= len(self._groups) or 2 * needed > len(self._slots):
+            self._groups = _longer(self._groups, 2 * needed)
+            self._sums = _longer(self._sums, 2 * needed)
+            self._slots = self._rehashed(self._groups, 1, int(self._state[STATE.n_groups]), 4)
+
+    def _rehashed(self, rows: np.ndarray, first: int, n: int, width: int) -> np.ndarray:
+        slots = np.full(4 << len(rows).bit_length(), -1, np.int64)
+        self._fast["rehash"](rows, first, n, width, slots, self._state)
+        return slots
+
+    def _found(self, words: list[str]) -> Sums | None:
+        n, n_groups = (int(self._state[i]) for i in (STATE.n_places, STATE.n_groups))
+        if not n:
+            return None
+        return Sums(
+            self._places[:n].copy(), self._groups[1:n_groups].copy(), self._sums[1:n_groups].copy(),
+            words,
+        )  # fmt: skip
 
 
-def _frame(
-    places: np.ndarray, groups: np.ndarray, sums: np.ndarray, words: list[str]
-) -> pl.DataFrame:
-    of_place = places[groups[:, 0]]
-    texts = pa.array([*words, None], pa.large_string())
-    kinds = pa.array(["routing", *(f"routing:{w}" for w in words)], pa.large_string())
-    out: dict[str, pa.Array] = {}
-    for i, name in enumerate(PLACE_KEYS):
-        values = of_place[:, i]
-        if name == "source":
-            out[name] = kinds.take(pa.array(values + 1))
-        elif name == "block":
-            out[name] = texts.take(pa.array(np.where(values < 0, len(words), values)))
-        else:
-            out[name] = pa.array(values, mask=values == NULL)
-    for i, name in enumerate(GROUP_KEYS):
-        values = groups[:, i]
-        if name in ("expert", "physical_expert"):
-            out[name] = pa.array(values, mask=values == NULL)
-        elif name == "token_class":
-            out[name] = pa.array(CLASSES, pa.large_string()).take(pa.array(values))
-    out["tokens"] = pa.array(groups[:, GROUP_KEYS.index("tokens")])
-    out["weight_sum"] = pa.array(sums, mask=groups[:, GROUP_KEYS.index("weights")] == 0)
-    made = pl.from_arrow(pa.table({n: out[n] for n in (*KEYS, "tokens", "weight_sum")}))
-    assert isinstance(made, pl.DataFrame)
-    return made
+def _longer(rows: np.ndarray, n: int) -> np.ndarray:
+    out = np.empty((n, *rows.shape[1:]), rows.dtype)
+    out[: len(rows)] = rows[:n]
+    return out
 
 
-def _integers(column: pa.Array) -> np.ndarray:
-    if pa.types.is_null(column.type):
-        return np.full(len(column), NULL, np.int64)
-    if not pa.types.is_integer(column.type):
-        raise _NotPlain
-    values = column.cast(pa.int64())
-    if values.null_count < len(values) and bool((_valid(values) == NULL).any()):
-        raise _NotPlain
-    return values.fill_null(NULL).to_numpy(zero_copy_only=False)
+class _Rooms(threading.local):
+    block: _Block | None = None
 
 
-def _valid(column: pa.Array) -> np.ndarray:
-    return column.drop_null().to_numpy(zero_copy_only=False)
+_rooms = _Rooms()
 
 
-def _numbers(column: pa.Array, is_kind) -> np.ndarray:
-    if pa.types.is_null(column.type):
-        return np.full(len(column), np.nan)
-    if not is_kind(column.type):
-        raise _NotPlain
-    values = column.cast(pa.float64())
-    if not np.isfinite(_valid(values)).all():
-        raise _NotPlain
-    return values.fill_null(np.nan).to_numpy(zero_copy_only=False)
-
-
-def _coded(column: pa.Array, first: int) -> tuple[np.ndarray, list[str]]:
-    """Codes from `first` on, -1 for null, and the texts that they are of."""
-    if pa.types.is_null(column.type):
-        return np.full(len(column), -1, np.int32), []
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise _NotPlain
-    coded = column.dictionary_encode()
-    if len(coded.dictionary) > MOST_WORDS:
-        raise _NotPlain
-    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
-    return np.where(codes < 0, codes, codes + first), coded.dictionary.to_pylist()
-
-
-def _listed(column: pa.Array, kind: pa.DataType) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(elements, where each row's begin and end, which rows have a list)."""
-    t = column.type
-    if pa.types.is_null(t):
-        n = len(column)
-        return np.zeros(0, kind.to_pandas_dtype()), np.zeros(n + 1, np.int64), np.zeros(n, bool)
-    lists = pa.types.is_list(t) or pa.types.is_large_list(t)
-    if not (lists or pa.types.is_fixed_size_list(t)):
-        raise _NotPlain
-    inner = t.value_type
-    floats = pa.types.is_floating(inner) and kind == pa.float64()
-    if not (pa.types.is_integer(inner) or floats):
-        raise _NotPlain
-    flat = column.flatten()
-    if flat.null_count:
-        raise _NotPlain
-    lengths = pa.compute.list_value_length(column).fill_null(0)  # pyright: ignore
-    ends = np.zeros(len(column) + 1, np.int64)
-    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=ends[1:])
-    if len(flat) != ends[-1]:
-        raise _NotPlain
-    values = flat.cast(kind).to_numpy(zero_copy_only=False)
-    if kind == pa.float64() and not np.isfinite(values).all():
-        raise _NotPlain
-    return values, ends, column.is_valid().to_numpy(zero_copy_only=False)
+def _begun(fast: Functions, rank: int | None) -> _Block:
+    """This thread's room, ready for a block: pages that were never touched cost more to get than a
+    block's rows to sum."""
+    if _rooms.block is None:
+        _rooms.block = _Block()
+    _rooms.block.begin(fast, rank)
+    return _rooms.block

@@ -12,7 +12,18 @@ from __future__ import annotations
 import numpy as np
 
 from ..values import MAX_RANK
-from .plain_scan import INTEGERS, NULL, TEXTS, Columns
+from .plain_columns import (
+    DONE,
+    GROW,
+    INTEGERS,
+    N_INTEGERS,
+    NOT_PLAIN,
+    NULL,
+    PLACE_KEYS,
+    STATE,
+    SUM,
+    TEXTS,
+)
 from .tally import MAX_EXPERTS
 from .text_numbers import jit
 
@@ -25,12 +36,10 @@ _STEP, _MICROBATCH, _LAYER, _RANK, _TOKEN, _COUNT, _TOKENS, _EXPERT, _PHYSICAL, 
 _BLOCK, _CLASS, _SPACE, _SOURCE = range(len(TEXTS))
 _I32_MAX = (1 << 31) - 1
 REAL, PADDING, DROPPED = 0, 1, 2
-_N_PLACE = 7
-PLACE_KEYS = ("step", "microbatch", "layer", "rank", "expert_rank", "block", "source")
-"""What the rows of a place share, in this order."""
-
-GROUP_KEYS = ("place", "expert", "physical_expert", "token_class", "tokens", "weights")
-"""Columns of the integers of a group; `weights` counts those in its sum."""
+_N_PLACE = len(PLACE_KEYS)
+_ROWS, _ROW, _LISTS, _COUNTED = STATE.rows, STATE.row, STATE.lists, STATE.counted
+_N_PLACES, _N_GROUPS, _PLACE, _NEEDED = STATE.n_places, STATE.n_groups, STATE.place, STATE.needed
+_OWN, _SEED = STATE.rank, STATE.seed
 
 
 @jit
@@ -45,188 +54,211 @@ def _within(value, most):
 
 
 @jit
-def _grown(rows):
-    out = np.empty((2 * rows.shape[0], rows.shape[1]), rows.dtype)
-    out[: rows.shape[0]] = rows
-    return out
+def _integer(column, row, integers, used):
+    return integers[column, row] if used[column] else NULL
 
 
 @jit
-def _place_of(key, places, n, slots, seed):
-    """(number of the place, number of places): a new one where `key` is not among them."""
+def _text(column, row, texts, used):
+    return np.int64(texts[column, row]) if used[N_INTEGERS + column] else -1
+
+
+@jit
+def _slot(rows, i, width, slots, seed):
+    """The slot of the first `width` of row i, or the empty one that it would have."""
     h = seed
-    for i in range(_N_PLACE):
-        h = _mixed(h, key[i])
+    for k in range(width):
+        h = _mixed(h, rows[i, k])
     at = np.int64(h & np.uint64(slots.size - 1))
     while slots[at] >= 0:
-        i = slots[at]
+        other = slots[at]
         same = True
-        for k in range(_N_PLACE):
-            same = same and places[i, k] == key[k]
-        if same:
-            return i, n
-        at = (at + 1) & (slots.size - 1)
-    slots[at] = n
-    places[n] = key
-    return n, n + 1
-
-
-@jit
-def _rehashed(rows, n, width, size, seed):
-    slots = np.full(size, -1, np.int64)
-    for i in range(n):
-        h = seed
         for k in range(width):
-            h = _mixed(h, rows[i, k])
-        at = np.int64(h & np.uint64(size - 1))
-        while slots[at] >= 0:
-            at = (at + 1) & (size - 1)
-        slots[at] = i
-    return slots
+            same = same and rows[other, k] == rows[i, k]
+        if same:
+            break
+        at = (at + 1) & (slots.size - 1)
+    return at
 
 
 @jit
-def _group_of(place, expert, physical, sort, groups, n, slots, seed):
-    """(number of the group, number of groups); room for one more is there."""
-    h = _mixed(_mixed(_mixed(_mixed(seed, place), expert), physical), sort)
-    at = np.int64(h & np.uint64(slots.size - 1))
-    while slots[at] >= 0:
-        i = slots[at]
-        if (groups[i, 1] == expert and groups[i, 0] == place and groups[i, 2] == physical
-                and groups[i, 3] == sort):  # fmt: skip
-            return i, n
-        at = (at + 1) & (slots.size - 1)
-    slots[at] = n
+def rehash(rows, first, n, width, slots, state):
+    """Gives the rows from `first` to `n`, all of them distinct in their first `width`, their places
+    in empty `slots`."""
+    for i in range(first, n):
+        slots[_slot(rows, i, width, slots, np.uint64(state[_SEED]))] = i
+
+
+@jit
+def _group_of(place, expert, physical, sort, groups, sums, slots, state):
+    """The number of the group; room for one more is there."""
+    n = state[_N_GROUPS]
     groups[n, 0] = place
     groups[n, 1] = expert
     groups[n, 2] = physical
     groups[n, 3] = sort
-    groups[n, 4] = 0
-    groups[n, 5] = 0
-    return n, n + 1
-
-
-def fold(
-    n: int,
-    rows: Columns,
-    counted: bool,
-    numbered: bool,
-    rank: int,
-    class_of: np.ndarray,
-    in_physical: np.ndarray,
-    seed: np.uint64,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(places [n, 7], groups [n, 6], weight sums [n]) of `n` rows in the order of the first of
-    each; no place where a row is not plain.
-
-    `counted` says whether the rows have a count column, `numbered` whether a token's; `rank` stands
-    for null; `class_of` and `in_physical` are by code of a text, the last entry is that of none
-    (class -1).
-    """
-    return _fold(n, *rows[:9], counted, numbered, rank, class_of, in_physical, seed)
+    at = _slot(groups, n, 4, slots, np.uint64(state[_SEED]))
+    if slots[at] < 0:
+        groups[n, 4] = 0
+        groups[n, 5] = 0
+        sums[n] = 0.0
+        slots[at] = n
+        state[_N_GROUPS] = n + 1
+    return slots[at]
 
 
 @jit
-def _fold(n, integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, weighed,
-          counted, numbered, rank, class_of, in_physical, seed):  # fmt: skip
-    none = (np.zeros((0, _N_PLACE), np.int64), np.zeros((0, 6), np.int64), np.zeros(0))
-    places = np.empty((64, _N_PLACE), np.int64)
-    place_slots = np.full(256, -1, np.int64)
-    n_places = 0
-    groups = np.empty((1024, 6), np.int64)
-    slots = np.full(4096, -1, np.int64)
-    sums = np.zeros((1024, 1))
-    n_groups = 0
-    key = np.empty(_N_PLACE, np.int64)
-    place = -1
-    # Group of each logical expert in the place that it was last met in: of real tokens as a rule.
-    met_in = np.full(MAX_EXPERTS, -1, np.int64)
-    met_as = np.empty(MAX_EXPERTS, np.int64)
-    lists = n > 0 and listed[0]
-    for row in range(n):
+def _tokens_of(row, integers, used, counted):
+    """Tokens of a row, below 0 where there are none that can be."""
+    if not counted:
+        return 1
+    tokens = _integer(_COUNT, row, integers, used)
+    if tokens == NULL:
+        tokens = _integer(_TOKENS, row, integers, used)
+    if tokens == NULL and _integer(_TOKEN, row, integers, used) != NULL:
+        return 1
+    return tokens if tokens <= MOST_TOKENS else -1
+
+
+@jit
+def _to_place(row, integers, texts, used, places, place_slots, state):
+    """Makes the place of a row the state's: GROW or NOT_PLAIN where that cannot be."""
+    own = _integer(_RANK, row, integers, used)
+    if own == NULL:
+        own = state[_OWN]
+    microbatch = _integer(_MICROBATCH, row, integers, used)
+    layer = _integer(_LAYER, row, integers, used)
+    holder = _integer(_HOLDER, row, integers, used)
+    if not (_within(microbatch, _I32_MAX) and _within(layer, _I32_MAX)
+            and _within(own, MAX_RANK) and _within(holder, MAX_RANK)):  # fmt: skip
+        return NOT_PLAIN
+    n = state[_N_PLACES]
+    if n == places.shape[0] or 2 * n >= place_slots.size:
+        return GROW
+    places[n, 0] = _integer(_STEP, row, integers, used)
+    places[n, 1] = microbatch
+    places[n, 2] = layer
+    places[n, 3] = own
+    places[n, 4] = holder
+    places[n, 5] = _text(_BLOCK, row, texts, used)
+    places[n, 6] = _text(_SOURCE, row, texts, used)
+    at = _slot(places, n, _N_PLACE, place_slots, np.uint64(state[_SEED]))
+    if place_slots[at] < 0:
+        place_slots[at] = n
+        state[_N_PLACES] = n + 1
+    state[_PLACE] = place_slots[at]
+    return DONE
+
+
+@jit
+def _is_here(row, integers, texts, used, key, own):
+    """Whether a row is of the place of this key."""
+    if used[_STEP] and integers[_STEP, row] != key[0]:
+        return False
+    if used[_LAYER] and integers[_LAYER, row] != key[2]:
+        return False
+    if used[_MICROBATCH] and integers[_MICROBATCH, row] != key[1]:
+        return False
+    if used[_RANK]:
+        its = integers[_RANK, row]
+        if (own if its == NULL else its) != key[3]:
+            return False
+    if used[_HOLDER] and integers[_HOLDER, row] != key[4]:
+        return False
+    if used[N_INTEGERS + _BLOCK] and texts[_BLOCK, row] != key[5]:
+        return False
+    return not (used[N_INTEGERS + _SOURCE] and texts[_SOURCE, row] != key[6])
+
+
+@jit
+def _weigh(group, weight, groups, sums):
+    """Adds a weight, which may be none (no number); False for one that is not finite."""
+    if weight == weight:
+        if weight - weight != 0.0:
+            return False
+        groups[group, 5] += 1
+        sums[group] += weight
+    return True
+
+
+@jit
+def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, weighed, used,
+         class_of, state, places, place_slots, groups, slots, sums, met):  # fmt: skip
+    """Adds the rows that the state names to the places and groups of a block, in the order of the
+    first of each: DONE, GROW where there is no room (at the state's row), or NOT_PLAIN.
+
+    `places` [n, PLACE_KEYS] and `groups` [n, GROUP_KEYS], the first of which is none, have `slots`
+    each, whose number is a power of two; `sums` are the groups' weights. `met` says by logical
+    expert which group it was last met in, of real tokens as a rule.
+    """
+    counted = used[_COUNT] or used[_TOKENS]
+    if state[_COUNTED] >= 0 and counted != state[_COUNTED]:
+        return NOT_PLAIN
+    n = state[_ROWS]
+    if n > 0:
+        state[_COUNTED] = counted
+        if state[_LISTS] < 0:
+            state[_LISTS] = listed[0]
+    lists = state[_LISTS]
+    place = state[_PLACE]
+    for row in range(state[_ROW], n):
         if listed[row] != lists:
             # Their sums stand in another order where a block has both.
-            return none
-        tokens = np.int64(1)
-        if counted:
-            tokens = integers[row, _COUNT]
-            if tokens == NULL:
-                tokens = integers[row, _TOKENS]
-            if tokens == NULL and numbered and integers[row, _TOKEN] != NULL:
-                tokens = 1
-            if tokens < 0 or tokens > MOST_TOKENS:
-                return none
-        own = integers[row, _RANK]
-        holder = integers[row, _HOLDER]
-        if not (_within(integers[row, _MICROBATCH], _I32_MAX)
-                and _within(integers[row, _LAYER], _I32_MAX)
-                and _within(own, MAX_RANK) and _within(holder, MAX_RANK)):  # fmt: skip
-            return none
-        if own == NULL:
-            own = rank
-        if (
-            place < 0
-            or key[0] != integers[row, _STEP]
-            or key[1] != integers[row, _MICROBATCH]
-            or key[2] != integers[row, _LAYER]
-            or key[3] != own
-            or key[4] != holder
-            or key[5] != texts[row, _BLOCK]
-            or key[6] != texts[row, _SOURCE]
-        ):
-            key[0] = integers[row, _STEP]
-            key[1] = integers[row, _MICROBATCH]
-            key[2] = integers[row, _LAYER]
-            key[3] = own
-            key[4] = holder
-            key[5] = texts[row, _BLOCK]
-            key[6] = texts[row, _SOURCE]
-            if n_places == places.shape[0]:
-                places = _grown(places)
-                place_slots = _rehashed(places, n_places, _N_PLACE, 4 * places.shape[0], seed)
-            place, n_places = _place_of(key, places, n_places, place_slots, seed)
-        sort = class_of[texts[row, _CLASS]]
-        physically = in_physical[texts[row, _SPACE]]
-        physical = integers[row, _PHYSICAL]
+            return NOT_PLAIN
+        tokens = _tokens_of(row, integers, used, counted)
+        if tokens < 0:
+            return NOT_PLAIN
+        if place < 0 or not _is_here(row, integers, texts, used, places[place], state[_OWN]):
+            found = _to_place(row, integers, texts, used, places, place_slots, state)
+            if found != DONE:
+                state[_ROW] = row
+                return found
+            place = state[_PLACE]
+        code = _text(_CLASS, row, texts, used)
+        sort = class_of[code] if code >= 0 else -1
+        code = _text(_SPACE, row, texts, used)
+        physically = code >= 0 and class_of[code] > 0
+        physical = _integer(_PHYSICAL, row, integers, used)
         first = id_ends[row]
         count = id_ends[row + 1] - first
-        heavier = weighed[row]
+        heavier = weighed[row] != 0
         heavy = weight_ends[row]
         some = False
         if lists:
             if heavier and weight_ends[row + 1] - heavy != count:
-                return none
-            met = count > 0 and sort < 0 and physical == NULL and not (physically or heavier)
+                return NOT_PLAIN
+            usual = count > 0 and sort < 0 and physical == NULL and not (physically or heavier)
             for k in range(first, first + count):
                 expert = ids[k]
                 if expert < -1 or expert >= MAX_EXPERTS:
-                    return none
-                met = met and expert >= 0 and met_in[expert] == place
+                    return NOT_PLAIN
                 some = some or expert >= 0
-            if met:
+                usual = usual and expert >= 0 and groups[met[expert], 0] == place
+            if usual:
                 # Nearly every row: what it chose, its place has had before.
                 for k in range(first, first + count):
-                    groups[met_as[ids[k]], 4] += tokens
+                    groups[met[ids[k]], 4] += tokens
                 continue
             steps = count if some else 1
         else:
             if not (-1 <= physical < MAX_EXPERTS or physical == NULL):
-                return none
+                return NOT_PLAIN
             if physical == -1:
                 physical = NULL
             steps = 1
-        while 2 * (n_groups + steps) > slots.size:
-            slots = _rehashed(groups, n_groups, 4, 4 * slots.size, seed)
-        while n_groups + steps > groups.shape[0]:
-            groups = _grown(groups)
-            sums = _grown(sums)
+        n_groups = state[_N_GROUPS] + steps
+        if n_groups >= groups.shape[0] or 2 * n_groups > slots.size:
+            state[_NEEDED] = n_groups
+            state[_ROW] = row
+            return GROW
         for k in range(steps):
             weight = np.nan
             if not lists:
-                expert = integers[row, _EXPERT]
+                expert = _integer(_EXPERT, row, integers, used)
                 if not (-1 <= expert < MAX_EXPERTS or expert == NULL):
-                    return none
-                weight = row_sums[row]
+                    return NOT_PLAIN
+                if used[SUM]:
+                    weight = row_sums[row]
             else:
                 expert = ids[first + k] if k < count else NULL
                 if heavier and k < count:
@@ -234,37 +266,25 @@ def _fold(n, integers, texts, row_sums, ids, id_ends, listed, weights, weight_en
             if expert == -1:
                 expert = NULL
             usual = expert >= 0 and sort < 0 and physical == NULL and not physically
-            if usual and met_in[expert] == place:
-                group = met_as[expert]
-                groups[group, 4] += tokens
-                if weight == weight:
-                    if weight - weight != 0.0:
-                        return none
-                    groups[group, 5] += 1
-                    sums[group, 0] += weight
-                continue
-            its = sort
-            if its < 0:
-                its = REAL
-                if expert == NULL and physical == NULL and (lists or holder == NULL):
-                    its = DROPPED if some else PADDING
-            where = physical
-            if physically:
-                if where == NULL:
-                    where = expert
-                expert = NULL
-            group, before = _group_of(place, expert, where, its, groups, n_groups, slots, seed)
-            if before > n_groups:
-                sums[group, 0] = 0.0
-            n_groups = before
-            if usual:
-                met_in[expert] = place
-                met_as[expert] = group
+            group = met[expert] if usual else 0
+            if not usual or groups[group, 0] != place:
+                its = sort
+                if its < 0:
+                    its = REAL
+                    alone = lists or _integer(_HOLDER, row, integers, used) == NULL
+                    if expert == NULL and physical == NULL and alone:
+                        its = DROPPED if some else PADDING
+                where = physical
+                if physically:
+                    if where == NULL:
+                        where = expert
+                    expert = NULL
+                group = _group_of(place, expert, where, its, groups, sums, slots, state)
+                if usual:
+                    met[expert] = group
             groups[group, 4] += tokens
             # None is no number; what else is no finite one is told of elsewhere.
-            if weight == weight:
-                if weight - weight != 0.0:
-                    return none
-                groups[group, 5] += 1
-                sums[group, 0] += weight
-    return places[:n_places], groups[:n_groups], sums[:n_groups, 0].copy()
+            if not _weigh(group, weight, groups, sums):
+                return NOT_PLAIN
+    state[_ROW] = n
+    return DONE

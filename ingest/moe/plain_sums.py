@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -13,17 +13,15 @@ from ..collect import Collector
 from ..errors import UnusableInput
 from ..schema import TABLES
 from ..values import MAX_RANK
+from .plain_columns import CLASSES, NULL, PLACE_KEYS, SPACES
+from .plain_frames import KEYS, Sums, frame_of
 from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
     from ..sources import Source
 
-KEYS = ("step", "microbatch", "block", "layer", "rank", "expert", "physical_expert",
-        "expert_rank", "token_class", "source")  # fmt: skip
 _LIMITS = {"microbatch": (1 << 31) - 1, "layer": (1 << 31) - 1, "rank": MAX_RANK,
            "expert_rank": MAX_RANK}  # fmt: skip
-CLASSES = ("real", "padding", "dropped")
-SPACES = ("logical", "physical")
 AMOUNTS = ("count", "tokens")
 MOST_TOKENS = 1 << 50
 MERGE_ROWS = 1 << 20
@@ -31,11 +29,8 @@ MOST_ROWS = 1 << 22
 BATCH_ROWS = 131_072
 
 
-class Block(NamedTuple):
-    """Rows of a block as they are read, or already as `summed` gives them."""
-
-    frame: pl.DataFrame
-    is_summed: bool
+Block = pl.DataFrame | Sums
+"""Rows of a block as they are read, or already their sums."""
 
 
 def sums_of(
@@ -43,19 +38,26 @@ def sums_of(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """`routing`, `ranks` and `problems` of the blocks of a source; see `plain.parse`."""
     c = Collector(source)
-    parts: list[pl.DataFrame] = []
+    parts: list[Block] = []
     waiting = 0
     some = False
     ranks: set[int] = set()
     for block in blocks(source, c.odd, rank, threads):
-        part = block.frame if block.is_summed else summed(_choices(c, _sound(c, block.frame, rank)))
-        some = some or part.height > 0
-        ranks.update(part["rank"].drop_nulls().unique().to_list())
+        if isinstance(block, Sums):
+            part, n = block, len(block.groups)
+            found = block.places[:, PLACE_KEYS.index("rank")].tolist()
+            ranks.update(r for r in found if r != NULL)
+        else:
+            part = summed(_choices(c, _sound(c, block, rank)))
+            n = part.height
+            ranks.update(part["rank"].drop_nulls().unique().to_list())
+        some = some or n > 0
         parts.append(part)
-        waiting += part.height
+        waiting += n
         if waiting > MERGE_ROWS:
-            merged = summed(pl.concat(parts))
-            parts, waiting = [merged], 0
+            merged = _merged(parts)
+            parts = [merged]
+            waiting = 0
             if merged.height > MOST_ROWS:
                 told = "more places than are summed at once: rows repeat, and add up"
                 c.odd("partial_sums", told, "info")
@@ -64,10 +66,27 @@ def sums_of(
     if not some:
         raise UnusableInput("no usable row of routing", path=source.name)
     if parts:
-        yield from _batches(summed(pl.concat(parts)))
+        yield from _batches(_merged(parts))
     for found in sorted(ranks):
         c.add("ranks", rank=found, clock="none", source=source.name)
     yield from c.rest()
+
+
+def _merged(parts: list[Block]) -> pl.DataFrame:
+    """The sums of all parts, one after another."""
+    frames: list[pl.DataFrame] = []
+    waiting: list[Sums] = []
+    for part in parts:
+        if isinstance(part, Sums):
+            waiting.append(part)
+            continue
+        if waiting:
+            frames.append(frame_of(waiting))
+        waiting = []
+        frames.append(part)
+    if waiting:
+        frames.append(frame_of(waiting))
+    return summed(pl.concat(frames))
 
 
 def _sound(c: Collector, rows: pl.DataFrame, rank: int | None) -> pl.DataFrame:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import sys
+import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from ..machine_code import Functions
 from ..schema import TABLES, TEXT
 from ..values import MAX_RANK, integer
+from .kept_code import functions
+from .tally_fast_code import CODE
 
 MAX_EXPERTS = 1 << 16
 """No model has so many experts in a layer: an id from here on is damage, not an expert."""
 
 COUNT_AT_ONCE = 1 << 21
-FEW_IDS = 1 << 12
-"""Compiled code that is loaded anyhow counts so many and more."""
+FEW_IDS = 1 << 10
+"""Compiled code that is there counts so many and more."""
 BATCH_ROWS = 131_072
 _COMMON = ("step", "microbatch", "layer", "rank")
 _WORDS = ("block", "token_class")
@@ -48,8 +52,9 @@ def count(ids: np.ndarray, weights: np.ndarray | None = None) -> Counted:
 
     A column in which no token has a choice is not a choice: some writers fill up to a fixed width.
     """
-    if _is_worth_it(ids):
-        return _count_fast(ids, weights)
+    fast = None if ids.size < FEW_IDS else functions(CODE, ids.size)
+    if fast is not None:
+        return _count_fast(fast, ids, weights)
     used = (ids != -1).any(axis=0)
     parts = []
     n_padding = n_dropped = n_beyond = n_bad = 0
@@ -79,34 +84,53 @@ def count(ids: np.ndarray, weights: np.ndarray | None = None) -> Counted:
     return Counted(experts, tokens, kept, n_padding, n_dropped, n_beyond, n_bad)
 
 
-def _is_worth_it(ids: np.ndarray) -> bool:
-    """Whether compiled code counts them: it takes a second to load."""
-    loaded = f"{__package__}.text_numbers" in sys.modules
-    return ids.size >= (FEW_IDS if loaded else COUNT_AT_ONCE)
-
-
-def _count_fast(ids: np.ndarray, weights: np.ndarray | None) -> Counted:
+def _count_fast(fast: Functions, ids: np.ndarray, weights: np.ndarray | None) -> Counted:
     """The same by compiled code."""
-    from .tally_fast import count_into, used_columns
-
+    if ids.dtype == np.uint8 and weights is None and ids.shape[1]:
+        tokens = np.zeros(256, np.int64)
+        fast["count_bytes"](ids, tokens)
+        experts = np.flatnonzero(tokens)
+        return Counted(experts, tokens[experts], None, 0, 0, 0, 0)
     rows = max(1, COUNT_AT_ONCE // max(1, ids.shape[1]))
-    used = np.zeros(ids.shape[1], np.bool_)
+    used = np.zeros(ids.shape[1], np.uint8)
     for at in range(0, len(ids), rows):
-        if used.all():
+        if fast["used_columns"](_in_order(ids[at : at + rows], np.int64), used) == len(used):
             break
-        used |= used_columns(np.ascontiguousarray(ids[at : at + rows], np.int64))
-    tokens, sums, odd = np.zeros(MAX_EXPERTS, np.int64), np.zeros(MAX_EXPERTS), np.zeros(4, int)
-    none = np.zeros((0, 0))
+    scratch = _scratch()
+    told = np.zeros(5, np.int64)
+    total, none = np.zeros(0), np.zeros((0, 0))
     for at in range(0, len(ids), rows):
-        part = np.ascontiguousarray(ids[at : at + rows], np.int64)
-        w = none if weights is None else np.ascontiguousarray(weights[at : at + rows], np.float64)
-        # Summed part by part, as above.
-        its = np.zeros(MAX_EXPERTS)
-        count_into(part, w, used, tokens, its, odd)
-        sums += its
-    experts = np.flatnonzero(tokens)
-    kept = None if weights is None else sums[experts]
-    return Counted(experts, tokens[experts], kept, *odd.tolist())
+        part = _in_order(ids[at : at + rows], np.int64)
+        w = none if weights is None else _in_order(weights[at : at + rows], np.float64)
+        fast["count_into"](part, w, used, scratch.tokens, scratch.sums, told)
+        if weights is not None:
+            # Summed part by part, as above.
+            total = added(total, scratch.sums[: told[4]])
+            scratch.sums[: told[4]] = 0.0
+    found = scratch.tokens[: told[4]]
+    experts = np.flatnonzero(found)
+    tokens = found[experts]
+    found[:] = 0
+    kept = None if weights is None else total[experts]
+    return Counted(experts, tokens, kept, *told[:4].tolist())
+
+
+def _in_order(values: np.ndarray, kind: type) -> np.ndarray:
+    return np.ascontiguousarray(values, kind)
+
+
+class _Scratch(threading.local):
+    """Sums by expert, zero between two counts: pages that were never touched cost more to get than
+    a few experts to count."""
+
+    def __init__(self):
+        self.tokens = np.zeros(MAX_EXPERTS, np.int64)
+        self.sums = np.zeros(MAX_EXPERTS)
+
+
+@functools.cache
+def _scratch() -> _Scratch:
+    return _Scratch()
 
 
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))

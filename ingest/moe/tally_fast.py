@@ -1,6 +1,6 @@
 """Compiled counts of choices by expert; what is odd among them is counted too.
 
-Importing this module costs numba.
+Importing this module costs numba: `tally_fast_code` says what of it is kept as machine code.
 """
 
 # pyright cannot see through numba's decorators.
@@ -8,52 +8,144 @@ Importing this module costs numba.
 
 from __future__ import annotations
 
-import numpy as np
+from .text_numbers import byte, integer, jit
 
-from .text_numbers import jit
+WITHOUT_CHOICE, DROPPED, BEYOND, BAD_WEIGHTS, END = range(5)
+"""Places in `told`: tokens without a choice, choices dropped, ids beyond all experts, weights that
+are no finite number, and one past the largest id met."""
 
 
 @jit
-def used_columns(ids):
-    """Whether any row of `ids` [tokens, choices] has a choice in a column."""
-    used = np.zeros(ids.shape[1], np.bool_)
-    left = ids.shape[1]
+def used_columns(ids, used):
+    """Marks in `used` each column of `ids` [tokens, choices] in which a row has a choice; gives how
+    many are marked."""
+    n = 0
+    for j in range(ids.shape[1]):
+        n += used[j]
     for i in range(ids.shape[0]):
-        if left == 0:
+        if n == ids.shape[1]:
             break
         for j in range(ids.shape[1]):
             if ids[i, j] != -1 and not used[j]:
-                used[j] = True
-                left -= 1
-    return used
+                used[j] = 1
+                n += 1
+    return n
 
 
 @jit
-def count_into(ids, weights, used, tokens, sums, odd):
+def count_into(ids, weights, used, tokens, sums, told):
     """Adds `ids` [tokens, choices] to `tokens`, and `weights` of that shape (or [0, 0] for none) to
-    `sums`, both by expert; to `odd` the numbers of tokens without a choice, choices dropped, ids
-    beyond all experts and weights that are no finite number."""
+    `sums`, both by expert, and what is odd to `told`. `used` are the columns with any choice."""
     n, k = ids.shape
     weighed = weights.shape[0] > 0
+    end = told[END]
     for i in range(n):
         none = 0
         for j in range(k):
-            expert = np.int64(ids[i, j])
+            expert = ids[i, j]
             if 0 <= expert < tokens.size:
                 tokens[expert] += 1
+                end = max(end, expert + 1)
                 if weighed:
-                    weight = np.float64(weights[i, j])
+                    weight = weights[i, j]
                     if weight - weight == 0.0:
                         sums[expert] += weight
                     else:
-                        odd[3] += 1
+                        told[BAD_WEIGHTS] += 1
             elif expert == -1:
                 none += 1
             else:
-                odd[2] += 1
+                told[BEYOND] += 1
         if none == k:
-            odd[0] += 1
+            told[WITHOUT_CHOICE] += 1
         elif none:
             for j in range(k):
                 if ids[i, j] == -1 and used[j]:
-                    odd[1] += 1
+                    told[DROPPED] += 1
+    told[END] = end
+
+
+@jit
+def count_bytes(ids, tokens):
+    """Adds `ids` [tokens, choices], none of which can be -1, to `tokens` by expert."""
+    for i in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            tokens[ids[i, j]] += 1
+
+
+@jit
+def _space(buf, p):
+    while byte(buf, p) == 0x20 or byte(buf, p) == 0x09:
+        p += 1
+    return p
+
+
+@jit
+def _small(buf, p, ids, k):
+    """(where it stopped, integers so far) of integers of up to five digits from p on, each followed
+    by a comma and at most one blank; the last, before anything else, is left."""
+    while True:
+        start = p
+        value = byte(buf, p) - 0x30
+        # No zero before other digits: JSON has none.
+        if value < 0 or value > 9:
+            return start, k
+        p += 1
+        d = byte(buf, p) - 0x30
+        while 0 <= d <= 9:
+            if value == 0 or p - start == 5:
+                return start, k
+            value = value * 10 + d
+            p += 1
+            d = byte(buf, p) - 0x30
+        if d != 0x2C - 0x30:
+            return start, k
+        p += 1
+        if byte(buf, p) == 0x20:
+            p += 1
+        ids[k] = value
+        k += 1
+
+
+@jit
+def rows(buf, p, ids, shape):
+    """One past the array of arrays of integers at p, which go to `ids`; -1 where it is none, or
+    ragged. `shape` becomes its rows and the integers of each."""
+    n = 0
+    k = 0
+    width = 0
+    p = _space(buf, p + 1)
+    while True:
+        if byte(buf, p) != 0x5B:
+            return -1
+        first = k
+        p = _space(buf, p + 1)
+        while True:
+            p, k = _small(buf, p, ids, k)
+            p = _space(buf, p)
+            start = p + 1 if byte(buf, p) == 0x2D else p
+            value, p, good = integer(buf, p)
+            # JSON has no zero before other digits, and what reads it knows no -0.
+            zero = byte(buf, start) == 0x30
+            if not good or (zero and (p - start > 1 or byte(buf, start - 1) == 0x2D)):
+                return -1
+            ids[k] = value
+            k += 1
+            p = _space(buf, p)
+            if byte(buf, p) != 0x2C:
+                break
+            p = _space(buf, p + 1)
+        if byte(buf, p) != 0x5D:
+            return -1
+        if n == 0:
+            width = k
+        elif k - first != width:
+            return -1
+        n += 1
+        p = _space(buf, p + 1)
+        if byte(buf, p) == 0x2C:
+            p = _space(buf, p + 1)
+            continue
+        shape[0] = n
+        shape[1] = width
+        return p + 1 if byte(buf, p) == 0x5D else -1

@@ -71,6 +71,20 @@ def _leading_zeros(typingctx, a):
 
 
 @intrinsic
+def _trailing_zeros(typingctx, a):
+    def codegen(context, builder, signature, args):
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), codegen
+
+
+@jit
+def trailing_zeros(a):
+    """How many of the lowest bits of 64 are 0."""
+    return np.int64(_trailing_zeros(a))
+
+
+@intrinsic
 def _load(typingctx, buf, p):
     def codegen(context, builder, signature, args):
         data = make_array(signature.args[0])(context, builder, args[0]).data

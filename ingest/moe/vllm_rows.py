@@ -25,7 +25,7 @@ from .arrays import (
     scalar,
     whole_numbers,
 )
-from .tally import MAX_EXPERTS, Routing, count, fits_rank, tell_odd
+from .tally import COUNT_AT_ONCE, MAX_EXPERTS, Routing, count, fits_rank, tell_odd
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,10 +172,7 @@ def _loads(
 
 def _captured(c: Collector, rows: Routing, ids: np.ndarray, own: int | None) -> None:
     """Counts of [tokens, all layers, choices]; layers whose ids are all 0 are dense ones."""
-    # Where nothing is above 0 and nothing below, all is 0; an array of truths would be as large.
-    dense = np.ones(ids.shape[1], bool)
-    if ids.size:
-        dense = ~(ids.max(axis=0).any(axis=1) | ids.min(axis=0).any(axis=1))
+    dense = _all_zero(ids)
     for layer in np.flatnonzero(~dense).tolist():
         counted = count(ids[:, layer])
         tell_odd(counted, c.odd)
@@ -186,6 +183,18 @@ def _captured(c: Collector, rows: Routing, ids: np.ndarray, own: int | None) -> 
             "captured: left out, not counted for expert 0"
         )
         c.odd("layers_without_routing", told, "info")
+
+
+def _all_zero(ids: np.ndarray) -> np.ndarray:
+    """[layers] of `ids` [tokens, layers, choices]: whether there is nothing but 0."""
+    zero = np.asarray(~ids[:1].any(axis=(0, 2)))
+    rows = max(1, COUNT_AT_ONCE // max(1, ids[:1].size))
+    for at in range(1, len(ids), rows):
+        left = np.flatnonzero(zero)
+        if not len(left):
+            break
+        zero[left] = ~ids[at : at + rows, left].any(axis=(0, 2))
+    return zero
 
 
 def history_rows(source: Source, rank: int | None) -> Out:

@@ -5,7 +5,9 @@ import random
 
 import numpy as np
 import pytest
-from retime.ingest.moe import megatron_rows, tally
+from retime.ingest.moe import megatron_rows, tally, tally_fast, tally_fast_code
+
+FAST = {f.name: getattr(tally_fast, f.name) for f in tally_fast_code.CODE.functions}
 
 
 def line(ids, **more):
@@ -23,7 +25,7 @@ def either(text):
 
 
 def quick(text):
-    found = megatron_rows._quick_call(text)
+    found = megatron_rows._quick_call(text, tally_fast.rows)
     return None if found is None else (*(getattr(found[0], k) for k in
             ("step", "layer", "block", "num_tokens")), found[1].tolist())  # fmt: skip
 
@@ -83,12 +85,28 @@ def test_counts_are_those_of_numpy(monkeypatch, weighed):
             weights[0, 0] = np.nan
         monkeypatch.setattr(tally, "COUNT_AT_ONCE", 64)
         slow = _slowly(ids, weights, monkeypatch)
-        fast = tally._count_fast(ids, weights)
+        fast = tally._count_fast(FAST, ids, weights)
         for a, b in zip(slow, fast, strict=True):
             assert (a is None and b is None) or np.array_equal(a, b)
 
 
 def _slowly(ids, weights, monkeypatch):
     with monkeypatch.context() as m:
-        m.setattr(tally, "_is_worth_it", lambda ids: False)
+        m.setattr(tally, "FEW_IDS", 1 << 40)
         return tally.count(ids, weights)
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_counts_of_bytes_are_those_of_numpy(monkeypatch, in_order):
+    ids = np.random.default_rng(2).integers(0, 256, (500, 3, 4)).astype(np.uint8)
+    of_layer = np.ascontiguousarray(ids[:, 1]) if in_order else ids[:, 1]
+    slow = _slowly(of_layer, None, monkeypatch)
+    fast = tally._count_fast(FAST, of_layer, None)
+    assert [None if a is None else np.asarray(a).tolist() for a in slow] == [
+        None if b is None else np.asarray(b).tolist() for b in fast
+    ]
+
+
+def test_integers_of_any_length_are_read_as_they_stand():
+    for ids in ([[0, 12345, 123456], [99999, 7, 100000]], [[5], [65535]], [[10**17, 0]]):
+        assert quick(line(ids)) == (1, 3, "decoder", len(ids), ids)

@@ -11,10 +11,21 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest.moe import plain, plain_ahead, plain_fast, plain_read, plain_sums, text_numbers
+from retime.ingest.moe import (
+    kept_code,
+    plain,
+    plain_ahead,
+    plain_blocks,
+    plain_fast,
+    plain_frames,
+    plain_read,
+    plain_sums,
+    text_numbers,
+)
 
 from .conftest import Read, source_of
 
+assert plain_blocks.sum_csv  # compiled here, where no machine code is kept
 KINDS = ("csv", "jsonl", "parquet")
 
 
@@ -34,7 +45,7 @@ def both(monkeypatch):
             return one
 
         with monkeypatch.context() as m:
-            m.setattr(plain_read, "PARQUET_ROWS", 0)
+            m.setattr(kept_code, "WORTH_LOADING_BYTES", 0)
             for name in ("csv_sums", "json_sums", "batch_sums"):
                 m.setattr(plain_fast, name, kept(getattr(plain_fast, name)))
             quick = Read(plain.parse(source_of(path), rank=rank, threads=threads))
@@ -285,7 +296,7 @@ def test_sums_of_weights_do_not_depend_on_cores():
     rng = np.random.default_rng(3)
     n = 20_000
     rows = pl.DataFrame({
-        **{k: np.zeros(n, np.int64) for k in plain_sums.KEYS},
+        **{k: np.zeros(n, np.int64) for k in plain_frames.KEYS},
         "expert": rng.integers(0, 5, n), "tokens": np.ones(n, np.int64),
         "weight_sum": rng.random(n) * 10.0 ** rng.integers(-9, 3, n),
     })  # fmt: skip
