@@ -12,8 +12,9 @@ import numpy as np
 NULL = np.iinfo(np.int64).min
 """Stands for a number that is not there; no number that is stored is so small."""
 
-RUN_ROWS = 1 << 18
+RUN_ROWS = 1 << 17
 """Rows that are held; of more, as many are sorted and put away together."""
+LEAST_RUN_ROWS = 1 << 10
 MARK_ROWS = 1 << 12
 """Of a run on the disk the keys of every so-manieth row stay in memory."""
 MERGED_ROWS = 1 << 17
@@ -21,6 +22,11 @@ MERGED_ROWS = 1 << 17
 BLOCK_ROWS = 1 << 16
 HELD_BLOCKS = 8
 """Of a `Lookup` on the disk so many blocks of so many rows are in memory at a time."""
+
+
+def share(n: int) -> int:
+    """Rows that each of `n` may hold, where all of them are there at a time."""
+    return max(RUN_ROWS // max(n, 1), LEAST_RUN_ROWS)
 
 
 class _Run(NamedTuple):
@@ -82,8 +88,9 @@ class Sorted:
     be held. Raises OSError where the temporary folder is full.
     """
 
-    def __init__(self, keys: int):
+    def __init__(self, keys: int, held_rows: int | None = None):
         self._keys = keys
+        self._most = held_rows or RUN_ROWS
         self._waiting: list[np.ndarray] = []
         self._n_waiting = 0
         self._runs: list[_Run] = []
@@ -98,7 +105,7 @@ class Sorted:
         self._waiting.append(np.stack(columns).astype(np.int64, copy=False))
         self._n_waiting += n
         self.rows += n
-        if self._n_waiting >= RUN_ROWS:
+        if self._n_waiting >= self._most:
             self._put_away()
 
     def pieces(self, rows: int) -> Iterator[np.ndarray]:
@@ -209,9 +216,9 @@ class Lookup:
     `keys` are the key. Raises OSError where the temporary folder is full.
     """
 
-    def __init__(self, keys: int, order: int, columns: int):
+    def __init__(self, keys: int, order: int, columns: int, held_rows: int | None = None):
         self._keys, self._width = keys, columns
-        self._sorted = Sorted(order)
+        self._sorted = Sorted(order, held_rows)
         self._scratch = _Scratch()
         self._firsts = np.empty((keys, 0), np.int64)
         self._blocks: list[tuple[int, int]] = []

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..kineto.rawbatch import NULL
 from .arrow import compute as pc
-from .tables import Strings
+from .strings import Strings
 
 NO_STREAM = 0xFFFFFFFF
 
