@@ -16,7 +16,7 @@ from ..schema import EVENTS, TABLES, TEXT
 from ..writer import PartWriter
 from . import compared
 from .aligned import UNKNOWN, Odd, clocks, within
-from .events import Texts, _dictionary
+from .events import Texts, _dictionary, coded
 from .marks import Marks
 from .segmented import LEAST, runs
 
@@ -185,7 +185,7 @@ def _take(piece: pa.Table, ranks: set[int], names: Texts, held: dict[int, list[K
     if not len(rows):
         return
     rank = ints(piece, "rank", NULL)[rows]
-    name, texts = _dictionary(piece["name"])
+    name, texts = coded(piece["name"])
     category, categories = _dictionary(piece["category"])
     talks = category[rows] == (categories.index("comm") if "comm" in categories else -2)
     numbers = [ints(piece, c, NULL)[rows] for c in COLUMNS[4:]]
@@ -193,7 +193,7 @@ def _take(piece: pa.Table, ranks: set[int], names: Texts, held: dict[int, list[K
     if np.any(start == LEAST) or np.any(event == LEAST):
         raise Odd
     within(np.abs(start.astype(np.float64)) + np.maximum(dur, 0))
-    columns = (names.codes(texts)[name[rows]], talks, *numbers)
+    columns = (names.of(name[rows], texts), talks, *numbers)
     by = runs(rank)
     for its in np.split(by.order, by.first[1:]):
         if int(rank[its[0]]) not in ranks:

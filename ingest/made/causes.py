@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,14 +35,16 @@ LOADING_BEGINS = "enumerate(DataLoader)"
 LOADING_FRAME = r"data/dataloader\.py\([0-9]+\): (__next__|_next_data)$"
 
 
-def loads_data(names: Sequence[str]) -> dict[str, np.ndarray]:
-    """For each kind of host event bool[names]: it is one that waits for the next batch."""
-    texts = pa.array(names, pa.string())
-    begins = pc.starts_with(texts, LOADING_BEGINS)  # pyright: ignore
-    ranges = pc.match_substring_regex(texts, LOADING_RANGE, ignore_case=True)  # pyright: ignore
-    frames = pc.match_substring_regex(texts, LOADING_FRAME)  # pyright: ignore
-    found = {"host_op": begins, "annotation": pc.or_(begins, ranges), "python": frames}  # pyright: ignore
-    return {kind: hit.to_numpy(zero_copy_only=False) for kind, hit in found.items()}
+def loads_data(texts: pa.Array, kind: str) -> np.ndarray:
+    """bool[texts]: an event of this kind (of `MARKED_KINDS`) and name waits for the next batch."""
+    if kind == "python":
+        found = pc.match_substring_regex(texts, LOADING_FRAME)  # pyright: ignore
+    else:
+        found = pc.starts_with(texts, LOADING_BEGINS)  # pyright: ignore
+    if kind == "annotation":
+        ranges = pc.match_substring_regex(texts, LOADING_RANGE, ignore_case=True)  # pyright: ignore
+        found = pc.or_(found, ranges)  # pyright: ignore
+    return pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # pyright: ignore
 
 
 GARBAGE = ("Python GC", "gc", "gc.collect", "<built-in function collect>")
@@ -56,14 +57,13 @@ GARBAGE_RANGE = (
 MARKED_KINDS = ("annotation", "host_op", "python")
 
 
-def collects_garbage(names: Sequence[str], kind: str) -> np.ndarray:
-    """bool[names]: an event of this kind (of `MARKED_KINDS`) and name collects garbage."""
-    texts = pa.array(names, pa.string())
+def collects_garbage(texts: pa.Array, kind: str) -> np.ndarray:
+    """bool[texts]: an event of this kind (of `MARKED_KINDS`) and name collects garbage."""
     found = pc.is_in(texts, pa.array(GARBAGE))  # pyright: ignore
     if kind == "annotation":
         ranges = pc.match_substring_regex(texts, GARBAGE_RANGE, ignore_case=True)  # pyright: ignore
         found = pc.or_(found, ranges)  # pyright: ignore
-    return found.to_numpy(zero_copy_only=False)
+    return pc.fill_null(found, False).to_numpy(zero_copy_only=False)  # pyright: ignore
 
 
 class Host(NamedTuple):

@@ -56,6 +56,17 @@ class Texts:
                 out[i] = at
         return out
 
+    def of(self, code: np.ndarray, texts: pa.Array) -> np.ndarray:
+        """The numbers of rows by their codes of `texts`, -1 null.
+
+        Texts that none of the rows has get no number: a file may have one for every range of its
+        hosts.
+        """
+        used = np.flatnonzero(np.bincount(code[code >= 0], minlength=len(texts)))
+        out = np.full(len(texts) + 1, -1, np.int64)
+        out[used] = self.codes(texts.take(pa.array(used)).to_pylist())[:-1]
+        return out[code]
+
 
 @dataclass(slots=True)
 class Events:
@@ -65,7 +76,7 @@ class Events:
     kind: np.ndarray
     """code in KINDS"""
     name: np.ndarray
-    """code in the job's names, -1 null"""
+    """code in the job's names, -1 null, and of annotations and frames, whose `marks` say enough"""
     thread: np.ndarray
     """code in the job's threads, -1 null"""
     category: np.ndarray
@@ -76,6 +87,8 @@ class Events:
     """`LEAST` null"""
     correlation: np.ndarray
     """`LEAST` null"""
+    marks: np.ndarray
+    """LOADS and GARBAGE, added up, of host kinds"""
 
     def let_go(self) -> None:
         """Forgets the rows, for whoever holds it: what they were used for takes their place."""
@@ -89,8 +102,6 @@ class Words(NamedTuple):
     names: Texts
     threads: Texts
     categories: Texts
-    marks: dict[tuple[int, int], int]
-    """(kind, name) -> LOADS and GARBAGE, added up; of host kinds"""
 
 
 def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Events]:
@@ -223,79 +234,83 @@ def _needed(
     if not np.all(np.isin(every, ranks)):
         raise Odd
     kind, kinds = _dictionary(piece["kind"])
-    at = np.array([KINDS.index(k) if k in KINDS else -1 for k in kinds] + [-1], np.int64)
+    at = np.array([KINDS.index(k) if k in KINDS else -1 for k in kinds] + [-1], np.int8)
     kind = at[kind]
-    name_code, names = _dictionary(piece["name"])
-    name = words.names.codes(names)[name_code]
-    kept = (kind >= 0) & np.isin(every, turn)
-    # Of the many frames of Python's stack only these tell anything.
-    frames = kind == PYTHON
-    if frames.any():
-        kept &= ~frames | _marks(PYTHON, name, frames, words, LOADS | GARBAGE)
-    rows = np.flatnonzero(kept)
-    thread, threads = _dictionary(piece["thread"])
-    category, categories = _dictionary(piece["category"])
-    start, event = ints(piece, "start_ns", null), ints(piece, "event_id", null)
-    if np.any(start[rows] == LEAST) or np.any(event[rows] == LEAST):
-        raise Odd
+    name, names = coded(piece["name"])
+    marks = of_rows(kind, name, names)
     correlation = ints(piece, "correlation", null)
-    used = _tells(kind[rows], name[rows], correlation[rows], words)
-    rows = rows[used | ~np.isin(every if len(every) == 1 else rank[rows], devices)]
+    kept = _tells(kind, name, names, correlation, marks)
+    kept |= ~np.isin(every, devices) & (kind >= 0) & (kind != PYTHON)
+    rows = np.flatnonzero(kept)
+    number = words.names.of(np.where(kind[rows] < ANNOTATION, name[rows], -1), names)
+    in_turn = np.broadcast_to(np.isin(every, turn), len(rank))
+    rows, number = rows[in_turn[rows]], number[in_turn[rows]]
+    thread, threads = coded(piece["thread"])
+    category, categories = coded(piece["category"])
+    start, event = ints(piece, "start_ns", null), ints(piece, "event_id", null)
+    # Of the many frames of Python's stack only marks tell anything.
+    told = (kind >= 0) & in_turn & ((kind != PYTHON) | (marks > 0))
+    if np.any(told & ((start == LEAST) | (event == LEAST))):
+        raise Odd
     # Codes are few: half the width is room for all of them.
     return [
-        rank[rows].astype(np.int32), kind[rows].astype(np.int8), name[rows].astype(np.int32),
-        words.threads.codes(threads)[thread[rows]].astype(np.int32),
-        words.categories.codes(categories)[category[rows]].astype(np.int32), event[rows],
-        start[rows], ints(piece, "dur_ns", null)[rows], correlation[rows],
+        rank[rows].astype(np.int32), kind[rows], number.astype(np.int32),
+        words.threads.of(thread[rows], threads).astype(np.int32),
+        words.categories.of(category[rows], categories).astype(np.int32), event[rows],
+        start[rows], ints(piece, "dur_ns", null)[rows], correlation[rows], marks[rows],
     ]  # fmt: skip
 
 
-def _tells(kind: np.ndarray, name: np.ndarray, correlation: np.ndarray, words: Words) -> np.ndarray:
+def _tells(
+    kind: np.ndarray, name: np.ndarray, names: pa.Array, correlation: np.ndarray, marks: np.ndarray
+) -> np.ndarray:
     """bool: of a rank with a device, it is work, a launch, a blocking call or a mark."""
     call = kind == RUNTIME
-    found = (kind <= MEMSET) | (call & (correlation != LEAST))
+    found = ((kind >= 0) & (kind <= MEMSET)) | (call & (correlation != LEAST)) | (marks > 0)
     called = _distinct(name[call])
-    blocking = [n for n in called if words.names.all[n] in BLOCKING]
+    blocking = [n for n in called.tolist() if names[n].as_py() in BLOCKING]
     if blocking:
         found |= call & np.isin(name, blocking)
-    for host in (HOST_OP, ANNOTATION):
-        of = kind == host
-        if of.any():
-            found |= _marks(host, name, of, words, LOADS | GARBAGE)
-    return found | (kind == PYTHON)  # of which only marks are here
-
-
-def _marks(kind: int, name: np.ndarray, of: np.ndarray, words: Words, wanted: int) -> np.ndarray:
-    """bool: rows `of` this kind of host event that are what is wanted (LOADS, GARBAGE)."""
-    used = _distinct(name[of])
-    new = [n for n in used if (kind, n) not in words.marks]
-    if new:
-        texts = [words.names.all[n] for n in new]
-        loads = loads_data(texts)[KINDS[kind]].tolist()
-        garbage = collects_garbage(texts, KINDS[kind]).tolist()
-        for n, load, collects in zip(new, loads, garbage, strict=True):
-            words.marks[kind, n] = LOADS * bool(load) + GARBAGE * bool(collects)
-    hit = [n for n in used if words.marks[kind, n] & wanted]
-    return of & np.isin(name, hit) if hit else np.zeros(len(of), bool)
-
-
-def _distinct(codes: np.ndarray) -> list[int]:
-    """The codes that there are, but for -1; by counting, as they are few."""
-    return np.flatnonzero(np.bincount(codes[codes >= 0])).tolist()
-
-
-def marked(events: Events, words: Words, wanted: int) -> np.ndarray:
-    """bool: rows that are what is wanted (LOADS, GARBAGE) of the host."""
-    found = np.zeros(len(events.kind), bool)
-    for kind in (HOST_OP, ANNOTATION, PYTHON):
-        of = events.kind == kind
-        if of.any():
-            found |= _marks(kind, events.name, of, words, wanted)
     return found
+
+
+def of_rows(kind: np.ndarray, name: np.ndarray, names: pa.Array) -> np.ndarray:
+    """int8[rows]: LOADS and GARBAGE, added up, of the rows of host kinds that are either."""
+    found = np.zeros(len(kind), np.int8)
+    for host in (HOST_OP, ANNOTATION, PYTHON):
+        of = kind == host
+        used = _distinct(name[of])
+        if not len(used):
+            continue
+        texts = names.take(pa.array(used))
+        what = LOADS * loads_data(texts, KINDS[host]) + GARBAGE * collects_garbage(
+            texts, KINDS[host]
+        )
+        if what.any():
+            by_name = np.zeros(len(names) + 1, np.int8)
+            by_name[used] = what
+            found[of] = by_name[name[of]]
+    return found
+
+
+def _distinct(codes: np.ndarray) -> np.ndarray:
+    """The codes that there are, but for -1; by counting, as they are few."""
+    return np.flatnonzero(np.bincount(codes[codes >= 0]))
+
+
+def marked(events: Events, wanted: int) -> np.ndarray:
+    """bool: rows that are what is wanted (LOADS, GARBAGE) of the host."""
+    return (events.marks & wanted) > 0
 
 
 def _dictionary(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str | None]]:
     """Codes of a text column and its texts; -1 null."""
+    code, texts = coded(column)
+    return code, texts.to_pylist()
+
+
+def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """Codes of a text column and its texts as they are in memory; -1 null."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if column.num_chunks > 1:
@@ -303,7 +318,7 @@ def _dictionary(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str | None]]:
     flat = column.combine_chunks()
     if isinstance(flat, pa.ChunkedArray):
         if not flat.num_chunks:
-            return np.zeros(0, np.int64), []
+            return np.zeros(0, np.int64), pa.array([], pa.string())
         flat = flat.chunk(0)
     index = flat.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return index, flat.dictionary.to_pylist()
+    return index, flat.dictionary

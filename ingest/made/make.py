@@ -98,7 +98,7 @@ def _fill(
         writer.finish(table)
     if any("events" in m.pruned for m in manifests):
         return set()  # the views tell of what is left
-    words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
+    words = events.Words(events.Texts(), events.Texts(), events.Texts())
     its = _Waits(p, words)
     traits = _Traits(words)
     first, stretches = {}, {}
@@ -153,7 +153,7 @@ def _with_rest(found: Iterator[events.Events], left: set[int]) -> Iterator[event
         yield one
     nothing = np.zeros(0, np.int64)
     for rank in sorted(left):
-        yield events.Events(rank, *[nothing] * 8)
+        yield events.Events(rank, *[nothing] * 9)
 
 
 class _Traits:

@@ -12,7 +12,7 @@ from ..schema import TABLES
 from ..writer import PartWriter
 from . import causes
 from .aligned import UNKNOWN, Clock, Odd, within
-from .events import _dictionary
+from .events import GARBAGE, KINDS, _dictionary, coded, of_rows
 from .segmented import LEAST, runs
 
 TABLE = "_made_marks"
@@ -34,29 +34,18 @@ class Marks:
 
     def __init__(self) -> None:
         self._of: dict[int, list[Rows]] = {}
-        self._known: dict[tuple[str, str], int] = {}
         self._rows = 0
 
     def take(self, piece: pa.Table) -> None:
         """Keeps those among these rows of `events`. Raises Odd for what is left to the view."""
         kind, kinds = _dictionary(piece["kind"])
-        name, names = _dictionary(piece["name"])
-        for code, its in enumerate(kinds):
-            if its not in causes.MARKED_KINDS:
-                continue
-            what = np.append(self._what(its, names), -1)[name]
-            rows = np.flatnonzero((kind == code) & (what >= 0))
-            if len(rows):
-                self._keep(piece.take(rows), what[rows] > 0)
-
-    def _what(self, kind: str, names: list[str | None]) -> list[int]:
-        """Of each name 1 garbage, 0 loading, -1 no mark."""
-        if new := [n for n in names if n is not None and (kind, n) not in self._known]:
-            loads = causes.loads_data(new)[kind].tolist()
-            garbage = causes.collects_garbage(new, kind).tolist()
-            for n, load, collects in zip(new, loads, garbage, strict=True):
-                self._known[kind, n] = 1 if collects else 0 if load else -1
-        return [-1 if n is None else self._known[kind, n] for n in names]
+        if not set(kinds).intersection(causes.MARKED_KINDS):
+            return
+        at = np.array([KINDS.index(k) if k in KINDS else -1 for k in kinds] + [-1], np.int8)
+        marks = of_rows(at[kind], *coded(piece["name"]))
+        rows = np.flatnonzero(marks)
+        if len(rows):
+            self._keep(piece.take(pa.array(rows)), (marks[rows] & GARBAGE) > 0)
 
     def _keep(self, piece: pa.Table, garbage: np.ndarray) -> None:
         rank, start, dur = (ints(piece, c, int(LEAST)) for c in ("rank", "start_ns", "dur_ns"))

@@ -118,7 +118,7 @@ def of_rank(
     host = _host(events, words, blocking, clock)
     on_host = bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL)
     bare = bool(np.any(events.kind == ev.HOST_OP)) and not np.any(events.kind == ev.KERNEL)
-    marks = _marks(events, words, clock)
+    marks = _marks(events, clock)
     rank = events.rank
     events.let_go()
     if n >= ALONE_EVENTS:
@@ -200,7 +200,7 @@ def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) ->
     of = clock or UNKNOWN
     calls, loads = (
         np.flatnonzero(e.kind == ev.RUNTIME),
-        np.flatnonzero(ev.marked(e, words, ev.LOADS)),
+        np.flatnonzero(ev.marked(e, ev.LOADS)),
     )
     # The first thread of several is that by name.
     threads = np.unique(e.thread[e.thread >= 0])
@@ -217,11 +217,11 @@ def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) ->
     )  # fmt: skip
 
 
-def _marks(e: Events, words: Words, clock: Clock | None) -> Marks:
-    rows = np.flatnonzero(ev.marked(e, words, ev.LOADS | ev.GARBAGE) & (e.dur_ns > 0))
+def _marks(e: Events, clock: Clock | None) -> Marks:
+    rows = np.flatnonzero(ev.marked(e, ev.LOADS | ev.GARBAGE) & (e.dur_ns > 0))
     of = clock or UNKNOWN
     start = e.start_ns[rows]
-    garbage = ev.marked(e, words, ev.GARBAGE)[rows]
+    garbage = ev.marked(e, ev.GARBAGE)[rows]
     return Marks(garbage, of.align(start), of.align(start + e.dur_ns[rows]))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from ..collect import Collector
 from ..errors import UnusableInput, line_of
-from ..kineto.steps import HostSteps, device_windows, host_steps, steps_batch
+from ..kineto.steps import HostSteps, host_steps, steps_batch
 from . import diagnostics, metrics, nvtx, operations, stepnames
 from .collectives import Writer
 from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME
@@ -97,11 +96,7 @@ def _step_rows(ranks: dict[int, Rank]) -> Iterator[Out]:
     for r in ranks.values():
         if not len(r.steps.number):
             continue
-        index, start, end = (
-            np.concatenate([w[k] for w in r.work]) if r.work else np.empty(0, np.int64)
-            for k in range(3)
-        )
-        begin, stop = device_windows(r.steps, index, start, end)
+        begin, stop = r.windows()
         yield "steps", steps_batch(r.steps, begin, stop, r.rank)
 
 

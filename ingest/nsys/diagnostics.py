@@ -35,7 +35,7 @@ def say(report: Report, c: Collector, ranks: dict[int, Rank], maker: Maker) -> N
         )
     for r in ranks.values():
         k = maker.comm_kernels.get(r.rank)
-        if not len(r.steps.number) and r.work:
+        if not len(r.steps.number) and r.has_work:
             c.odd(
                 "no_steps",
                 "no NVTX range is named like a step (step 12, iteration 3, train_step): mark the "

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from ..kineto.rawbatch import NULL
 from .arrow import compute as pc
-from .tables import Strings
+from .strings import Strings
 
 NO_STREAM = 0xFFFFFFFF
 
@@ -38,10 +38,9 @@ def coded(codes: np.ndarray, name_of: Callable[[int], str]) -> pa.DictionaryArra
     return pa.DictionaryArray.from_arrays(pa.array(at.astype(np.int32)), words)
 
 
-def names_of(ids: pa.ChunkedArray, strings: Strings, unknown: str) -> pa.DictionaryArray:
-    """The names of ids, each once in the dictionary; ids without a text keep their number."""
-    plain = ids.fill_null(NULL).to_numpy()
-    known, at = np.unique(plain, return_inverse=True)
+def names_of(ids: np.ndarray, strings: Strings, unknown: str) -> pa.DictionaryArray:
+    """The names of ids (NULL none), each once; ids without a text keep their number."""
+    known, at = np.unique(ids, return_inverse=True)
     texts = strings.of(pa.array(known)).to_pylist()
     words = [
         t if t is not None else (unknown if i == NULL else f"{unknown} {i}")

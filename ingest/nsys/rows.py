@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
 
 from .. import kernels
-from ..kineto.launches import Launches, launch_of, launches
 from ..kineto.rawbatch import NULL
-from ..kineto.steps import HostSteps, numbers_of, step_index_at
+from ..kineto.steps import HostSteps, device_windows, numbers_of, step_index_at
 from ..schema import TABLES, TEXT, event_id
+from ..sorting import Lookup, Sorted, share
 from . import nvtx
 from .arrow import compute as pc
 from .columns import (
@@ -44,26 +44,51 @@ from .times import Clock, spans
 from .who import TID_MASK, Process, process_key
 
 BATCH_ROWS = 131_072
+STREAM_WAITS = 2
+"""The `syncType` of a stream that waits for an event."""
+
+_RECORD = ("globalPid", "eventId", "eventSyncId")
+"""What names an event's record, and a wait for it."""
 
 
-@dataclass
 class Rank:
     """A rank while its rows are made: how its work is joined to launches and steps."""
 
-    process: Process
-    rank: int
-    steps: HostSteps
-    calls: Launches
-    first_ns: int = 1 << 62
-    last_ns: int = -(1 << 62)
-    work: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
-    """(step index, start, end) of device work"""
+    def __init__(self, process: Process, rank: int, steps: HostSteps, calls: Lookup):
+        self.process = process
+        self.rank = rank
+        self.steps = steps
+        self.calls = calls
+        """start and thread of the first call of each correlation"""
+        self.first_ns = 1 << 62
+        self.last_ns = -(1 << 62)
+        self.has_work = False
+        self._begins = np.full(len(steps.number), np.iinfo(np.int64).max)
+        self._ends = np.full(len(steps.number), NULL)
 
     def see(self, start: np.ndarray, end: np.ndarray) -> None:
         """Widens the time in which the rank was seen."""
         if len(start):
             self.first_ns = min(self.first_ns, int(start.min()))
             self.last_ns = max(self.last_ns, int(end.max()))
+
+    def launched(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Start and thread of the call that launched each piece of work; NULL not known."""
+        start, thread = self.calls.find(correlation)
+        known = (correlation != NULL) & (correlation != 0)
+        return np.where(known, start, NULL), np.where(known, thread, NULL)
+
+    def work(self, index: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        """Notes device work by the index of the step that launched it, -1 none."""
+        self.has_work = self.has_work or len(index) > 0
+        its = index >= 0
+        np.minimum.at(self._begins, index[its], start[its])
+        np.maximum.at(self._ends, index[its], end[its])
+
+    def windows(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end of each step on the device."""
+        index = np.flatnonzero(self._ends != NULL)
+        return device_windows(self.steps, index, self._begins[index], self._ends[index])
 
 
 @dataclass
@@ -91,23 +116,17 @@ def _joined(parts: list[CommKernels]) -> CommKernels:
     return CommKernels(name=names, **arrays)
 
 
-def calls_of(report: Report, clock: Clock, keys: list[int]) -> dict[int, Launches]:
-    """Launches by process, from the runtime calls."""
-    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+def calls_of(report: Report, clock: Clock, keys: list[int]) -> dict[int, Lookup]:
+    """Start and thread of each process's runtime calls, by correlation; of two the earlier one."""
+    out = {key: Lookup(1, 2, 3, share(len(keys))) for key in keys}
     for batch in report.batches(RUNTIME, "start", "globalTid", "correlationId"):
         start = batch["start"].fill_null(NULL).to_numpy()
         tid = batch["globalTid"].fill_null(0).to_numpy()
         correlation = batch["correlationId"].fill_null(NULL).to_numpy()
-        good = (start != NULL) & (correlation != NULL)
-        parts.append((tid[good], correlation[good], start[good] + clock.offset_ns))
-    none = np.empty(0, np.int64)
-    tid, correlation, start = (
-        (np.concatenate([p[k] for p in parts]) if parts else none) for k in range(3)
-    )
-    out = {}
-    for key in keys:
-        mine = process_key(tid) == key
-        out[key] = launches(correlation[mine], start[mine], tid[mine] & TID_MASK)
+        key = np.where((start != NULL) & (correlation != NULL), process_key(tid), NULL)
+        for k, calls in out.items():
+            mine = key == k
+            calls.add(correlation[mine], start[mine] + clock.offset_ns, tid[mine] & TID_MASK)
     return out
 
 
@@ -122,70 +141,68 @@ class Maker:
 
     def device(self, table: str) -> Iterator[pa.RecordBatch]:
         """Kernels, copies, sets or whole graphs, by rank in order of start."""
-        t = self._report.table(table)
-        if not t.num_rows:
-            return
-        row, start, end = spans(t, self._clock, self._report, table)
-        key = process_key(t["globalPid"].fill_null(0).to_numpy())[row]
-        names, category, kind = self._described(table, t, row)
-        for k, rank in self._ranks.items():
-            mine = np.flatnonzero(key == k)
-            mine = mine[np.argsort(start[mine], kind="stable")]
+        for rank, pieces in self._by_start(table, lambda t: _numbers(table, t)):
             kept: list[CommKernels] = []
-            for at in range(0, len(mine), BATCH_ROWS):
-                part = mine[at : at + BATCH_ROWS]
-                yield from self._of_rank(
-                    table, rank, t.take(pa.array(row[part])).combine_chunks(), row[part],
-                    start[part], end[part], names.take(pa.array(part)), category, kind, kept,
-                )  # fmt: skip
+            for start, row, end, *numbers in pieces:
+                yield from self._of_rank(table, rank, start, row, end, numbers, kept)
             if kept:
                 self.comm_kernels[rank.rank] = _joined(kept)
 
+    def _by_start(
+        self, table: str, numbers: Callable[[pa.Table], list[np.ndarray]]
+    ) -> Iterator[tuple[Rank, Iterator[np.ndarray]]]:
+        """Of each rank start, row, end and the numbers of its rows, in order of start."""
+        held = {key: Sorted(2, share(len(self._ranks))) for key in self._ranks}
+        at = 0
+        for batch in self._report.batches(table):
+            row, start, end = spans(batch, self._clock, self._report, table, at)
+            t = batch.take(pa.array(row)) if len(row) < batch.num_rows else batch
+            key = process_key(t["globalPid"].fill_null(0).to_numpy())
+            columns = [start, row + at, end, *numbers(t)]
+            for k, its in held.items():
+                mine = np.flatnonzero(key == k)
+                its.add(*(c[mine] for c in columns))
+            at += batch.num_rows
+        for k, rank in self._ranks.items():
+            yield rank, held.pop(k).pieces(BATCH_ROWS)
+
     def _described(
-        self, table: str, t: pa.Table, row: np.ndarray
+        self, table: str, what: np.ndarray
     ) -> tuple[pa.DictionaryArray, dict[str, str] | str | None, str]:
-        """Names of these rows as a dictionary, the category of each (or of all), and the kind."""
-        rows = pa.array(row)
+        """Names as a dictionary, the category of each (or of all), and the kind; see `_what`."""
         if table == KERNEL:
-            strings = self._report.strings
-            ids = pc.coalesce(t["demangledName"], t["shortName"]).take(rows)
-            names = names_of(ids, strings, "unknown kernel")
+            names = names_of(what, self._report.strings, "unknown kernel")
             words = names.dictionary.to_pylist()
             return names, {w: kernels.category_of_kernel(w) for w in words}, "kernel"
         if table == MEMCPY:
-            kind, source, target = (
-                small(t[c].take(rows)) for c in ("copyKind", "srcKind", "dstKind")
-            )
-            return coded(kind << 16 | source << 8 | target, copy_name), "copy", "memcpy"
+            return coded(what, copy_name), "copy", "memcpy"
         if table == MEMSET:
-            return coded(small(t["memKind"].take(rows)), set_name), "memset", "memset"
-        ids = t["graphId"].take(rows).fill_null(-1).to_numpy()
-        return coded(ids, lambda i: f"graph {i}" if i >= 0 else "graph"), None, "other"
+            return coded(what, set_name), "memset", "memset"
+        return coded(what, lambda i: f"graph {i}" if i >= 0 else "graph"), None, "other"
 
     def _of_rank(
-        self, table: str, rank: Rank, t: pa.Table, row: np.ndarray, start: np.ndarray,
-        end: np.ndarray, names: pa.DictionaryArray, category, kind: str, kept: list[CommKernels],
+        self, table: str, rank: Rank, start: np.ndarray, row: np.ndarray, end: np.ndarray,
+        numbers: list[np.ndarray], kept: list[CommKernels],
     ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-        correlation = t["correlationId"].fill_null(NULL).to_numpy()
-        at = launch_of(rank.calls, correlation)
-        launched = np.where(at >= 0, rank.calls.start_ns[at], NULL) if len(
-            rank.calls.start_ns) else np.full(len(at), NULL)  # fmt: skip
+        what, device, streams, correlation, *sizes = numbers
+        names, category, kind = self._described(table, what)
+        launched, thread = rank.launched(correlation)
         index = step_index_at(rank.steps, launched)
-        rank.work.append((index, start, end))
+        rank.work(index, start, end)
         rank.see(start, end)
         step = numbers_of(rank.steps, index)
         ids = _ids(rank.rank, table, row)
-        stream = stream_of(t["streamId"])
+        stream = stream_of(nullable(streams))
         columns = {
             "rank": np.full(len(row), rank.rank, np.int32),
             "event_id": ids,
             "kind": same(kind, len(row)),
             "name": names,
             "stream": stream,
-            "device": int32(t["deviceId"]),
+            "device": int32(nullable(device)),
             "start_ns": start,
             "dur_ns": end - start,
-            "correlation": t["correlationId"].combine_chunks(),
+            "correlation": nullable(correlation),
             "step": nullable(step),
         }
         if isinstance(category, str):
@@ -193,69 +210,48 @@ class Maker:
         elif category:
             columns["category"] = categories(names, category)
         if table == KERNEL:
-            columns["grid_blocks"] = product(t, "gridX", "gridY", "gridZ")
-            columns["block_threads"] = int32(product(t, "blockX", "blockY", "blockZ"))
-            mine = self._comm(rank, names, category, ids, start, end, stream, at, launched, step,
-                              columns["grid_blocks"])  # fmt: skip
+            columns["grid_blocks"] = nullable(sizes[0])
+            columns["block_threads"] = int32(nullable(sizes[1]))
+            mine = _comm(names, category, ids, start, end, stream, launched, thread, step, sizes[0])
             if mine is not None:
                 kept.append(mine)
         elif table in (MEMCPY, MEMSET):
-            columns["bytes"] = t["bytes"].combine_chunks()
+            columns["bytes"] = nullable(sizes[0])
         yield from events(columns)
-
-    def _comm(
-        self, rank: Rank, names, category, ids, start, end, stream, at, launched, step, blocks
-    ) -> CommKernels | None:
-        """Those of these kernels that are communication."""
-        words = names.dictionary.to_pylist()
-        is_comm = np.array([category[w] == "comm" for w in words] or [False])
-        codes = names.indices.to_numpy()
-        mine = np.flatnonzero(is_comm[codes]) if len(codes) else np.empty(0, np.int64)
-        if not len(mine):
-            return None
-        thread = np.full(len(mine), NULL)
-        have = at[mine] >= 0
-        thread[have] = rank.calls.thread[at[mine][have]]
-        return CommKernels(
-            ids[mine], [words[c] for c in codes[mine].tolist()], start[mine], end[mine],
-            stream.fill_null(NULL).to_numpy()[mine], launched[mine], thread, step[mine],
-            blocks.fill_null(NULL).to_numpy()[mine],
-        )  # fmt: skip
 
     def synchronisation(self) -> Iterator[pa.RecordBatch]:
         """Waits of streams and of the host, with the record of the event that is waited for."""
-        t = self._report.table(SYNC)
-        if not t.num_rows:
-            return
-        row, start, end = spans(t, self._clock, self._report, SYNC)
-        t = t.take(pa.array(row))
-        key = process_key(t["globalPid"].fill_null(0).to_numpy())
-        wait_stream, wait_correlation = _records(self._report, t)
-        names = coded(small(t["syncType"]), lambda c: SYNC_KINDS.get(c, "Sync"))
-        for k, rank in self._ranks.items():
-            mine = np.flatnonzero(key == k)
-            mine = mine[np.argsort(start[mine], kind="stable")]
-            take = pa.array(mine)
-            correlation = t["correlationId"].take(take).combine_chunks()
-            at = launch_of(rank.calls, correlation.fill_null(NULL).to_numpy())
-            host = np.where(at >= 0, rank.calls.start_ns[at], start[mine]) if len(
-                rank.calls.start_ns) else start[mine]  # fmt: skip
-            rank.see(start[mine], end[mine])
-            yield from events(
-                {
-                    "rank": np.full(len(mine), rank.rank, np.int32),
-                    "event_id": _ids(rank.rank, SYNC, row[mine]),
-                    "kind": same("sync", len(mine)),
-                    "name": names.take(take),
-                    "stream": stream_of(t["streamId"].take(take)),
-                    "start_ns": start[mine],
-                    "dur_ns": (end - start)[mine],
-                    "correlation": correlation,
-                    "wait_stream": wait_stream.take(take),
-                    "wait_correlation": wait_correlation.take(take),
-                    "step": nullable(numbers_of(rank.steps, step_index_at(rank.steps, host))),
-                }
-            )
+        records = _records(self._report)
+
+        def numbers(t: pa.Table) -> list[np.ndarray]:
+            waits = t["syncType"].fill_null(0).to_numpy() == STREAM_WAITS
+            found = np.full((2, t.num_rows), NULL)
+            asked = [_ints(t, c) for c in _RECORD]
+            waits &= np.all([a != NULL for a in asked], axis=0)
+            found[:, waits] = records.find(*(a[waits] for a in asked))
+            return [small(t["syncType"]), _ints(t, "streamId"), _ints(t, "correlationId"), *found]
+
+        for rank, pieces in self._by_start(SYNC, numbers):
+            for start, row, end, kind, stream, correlation, *waited in pieces:
+                called, _ = rank.launched(correlation)
+                rank.see(start, end)
+                index = step_index_at(rank.steps, np.where(called != NULL, called, start))
+                yield from events(
+                    {
+                        "rank": np.full(len(row), rank.rank, np.int32),
+                        "event_id": _ids(rank.rank, SYNC, row),
+                        "kind": same("sync", len(row)),
+                        "name": coded(kind, lambda c: SYNC_KINDS.get(c, "Sync")),
+                        "stream": stream_of(nullable(stream)),
+                        "start_ns": start,
+                        "dur_ns": end - start,
+                        "correlation": nullable(correlation),
+                        "wait_stream": nullable(waited[0]),
+                        "wait_correlation": nullable(waited[1]),
+                        "step": nullable(numbers_of(rank.steps, index)),
+                    }
+                )
+        records.close()
 
     def host(self, table: str, kind: str) -> Iterator[pa.RecordBatch]:
         """Runtime calls, or the profiler's own overhead."""
@@ -263,7 +259,7 @@ class Maker:
         for batch in self._report.batches(table):
             row, start, end = spans(batch, self._clock, self._report, table)
             t = batch.take(pa.array(row))
-            names = names_of(t["nameId"], self._report.strings, "unknown call")
+            names = names_of(_ints(t, "nameId"), self._report.strings, "unknown call")
             correlation = t["correlationId"].combine_chunks() if table == RUNTIME else None
             yield from self._on_threads(table, kind, t, row + at, start, end, names, correlation)
             at += batch.num_rows
@@ -328,22 +324,56 @@ def _ids(rank: int, table: str, row: np.ndarray) -> np.ndarray:
     )
 
 
-def _records(report: Report, t: pa.Table) -> tuple[pa.Array, pa.Array]:
-    """Stream and correlation of the event record that each wait names."""
-    nothing = pa.nulls(t.num_rows, pa.int64())
-    made = report.table(CUDA_EVENT)
-    if not made.num_rows or not {"eventSyncId"} <= report.columns(CUDA_EVENT):
-        return nothing, nothing
-    names = ["globalPid", "eventId", "eventSyncId"]
-    made = made.filter(pc.and_(made["eventSyncId"].is_valid(), made["eventId"].is_valid()))
-    first = made.group_by(names, use_threads=False).aggregate(
-        [("streamId", "first"), ("correlationId", "first")]
-    )
-    asked = t.select(names).append_column("row", pa.array(np.arange(t.num_rows)))
-    joined = asked.join(first, names, join_type="left outer").sort_by("row")
-    waits = pc.equal(t["syncType"], 2).fill_null(False)
-    null = pa.scalar(None, pa.int64())
-    return tuple(
-        pc.if_else(waits, joined[c], null).combine_chunks()
-        for c in ("streamId_first", "correlationId_first")
-    )  # type: ignore[return-value]
+def _ints(t: pa.Table, column: str) -> np.ndarray:
+    """int64[rows], NULL null."""
+    return t[column].fill_null(NULL).to_numpy()
+
+
+def _numbers(table: str, t: pa.Table) -> list[np.ndarray]:
+    """What names the work, its device, stream and correlation; sizes of a kernel or of a copy."""
+    common = [_what(table, t), *(_ints(t, c) for c in ("deviceId", "streamId", "correlationId"))]
+    if table == KERNEL:
+        sizes = (product(t, *(f"{of}{axis}" for axis in "XYZ")) for of in ("grid", "block"))
+        return [*common, *(s.fill_null(NULL).to_numpy() for s in sizes)]
+    return [*common, _ints(t, "bytes")] if table in (MEMCPY, MEMSET) else common
+
+
+def _what(table: str, t: pa.Table) -> np.ndarray:
+    """int64[rows]: the id of a kernel's name, the kinds of a copy or of memory, or a graph's id."""
+    if table == KERNEL:
+        return pc.coalesce(t["demangledName"], t["shortName"]).fill_null(NULL).to_numpy()
+    if table == MEMCPY:
+        kind, source, target = (small(t[c]) for c in ("copyKind", "srcKind", "dstKind"))
+        return kind << 16 | source << 8 | target
+    if table == MEMSET:
+        return small(t["memKind"])
+    return t["graphId"].fill_null(-1).to_numpy()
+
+
+def _comm(
+    names: pa.DictionaryArray, category, ids, start, end, stream, launched, thread, step, blocks
+) -> CommKernels | None:
+    """Those of these kernels that are communication."""
+    words = names.dictionary.to_pylist()
+    is_comm = np.array([category[w] == "comm" for w in words] or [False])
+    codes = names.indices.to_numpy()
+    mine = np.flatnonzero(is_comm[codes]) if len(codes) else np.empty(0, np.int64)
+    if not len(mine):
+        return None
+    return CommKernels(
+        ids[mine], [words[c] for c in codes[mine].tolist()], start[mine], end[mine],
+        stream.fill_null(NULL).to_numpy()[mine], launched[mine], thread[mine], step[mine],
+        blocks[mine],
+    )  # fmt: skip
+
+
+def _records(report: Report) -> Lookup:
+    """Stream and correlation of the first record of each event that has them."""
+    found = Lookup(3, 3, 5)
+    if "eventSyncId" in report.columns(CUDA_EVENT):
+        for t in report.batches(CUDA_EVENT):
+            key = [_ints(t, c) for c in _RECORD]
+            known = np.all([k != NULL for k in key], axis=0)
+            values = (_ints(t, c) for c in ("streamId", "correlationId"))
+            found.add(*(c[known] for c in (*key, *values)))
+    return found

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from .arrow import compute as pc
 from .columns import ARROW, READ, is_bookkeeping
 from .fit import OnOdd, fit
+from .strings import Strings
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -100,7 +100,7 @@ class Report:
     def strings(self) -> Strings:
         """The report's table of strings."""
         if self._strings is None:
-            self._strings = Strings(self.table("StringIds"))
+            self._strings = Strings(self.batches("StringIds"))
         return self._strings
 
     def not_read(self) -> list[str]:
@@ -115,32 +115,6 @@ def _whole(parts: list[pa.ChunkedArray]) -> pa.ChunkedArray:
     found = pa.chunked_array([c for p in parts for c in p.chunks], parts[0].type)
     one = found.combine_chunks()
     return one if isinstance(one, pa.ChunkedArray) else pa.chunked_array([one])
-
-
-class Strings:
-    """Texts by their id."""
-
-    def __init__(self, table: pa.Table):
-        ids = table["id"].combine_chunks()
-        known = ids.is_valid()
-        if ids.null_count:
-            table = table.filter(known)
-        ids = table["id"].to_numpy()
-        order = np.argsort(ids, kind="stable")
-        self._ids = ids[order]
-        texts = table["value"].take(pa.array(order))
-        self._texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-
-    def of(self, ids: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """The text of each id; null where the id is null or not in the table."""
-        if isinstance(ids, pa.ChunkedArray):
-            ids = ids.combine_chunks()
-        if not len(self._ids):
-            return pa.nulls(len(ids), pa.string())
-        wanted = ids.fill_null(0).to_numpy(zero_copy_only=False)
-        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
-        found = (self._ids[at] == wanted) & ids.is_valid().to_numpy(zero_copy_only=False)
-        return self._texts.take(pa.array(at, mask=~found))
 
 
 def text_or_id(report: Report, text: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:

@@ -82,7 +82,7 @@ def test_no_more_rows_are_held_than_may_be(whole: Path, monkeypatch: pytest.Monk
     ]
 
     def ranks() -> list[int]:
-        words = events.Words(events.Texts(), events.Texts(), events.Texts(), {})
+        words = events.Words(events.Texts(), events.Texts(), events.Texts())
         opened = slices.of(store.folder(whole / "job=j"))
         return [e.rank for e in events.by_rank(opened, manifests, words)]
 
