@@ -117,7 +117,13 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
             tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
             for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
-        for written in [*writer.close(), *make.write(target, job, manifests, tables)]:
+        try:
+            # While these are encoded: they are closed, which waits for the disk, after it.
+            made = make.write(target, job, manifests, tables)
+        except BaseException:
+            writer.abort()
+            raise
+        for written in [*writer.close(), *made]:
             file = generation_part(written.table, generation)
             (target / file).parent.mkdir(exist_ok=True)
             os.replace(target / written.file, target / file)

@@ -11,7 +11,10 @@ from .errors import UnusableInput
 
 GZIP = b"\x1f\x8b"
 BLOCK = 1 << 20
-OUT_BYTES = 4 << 20
+IN_BYTES, OUT_BYTES = 64 << 10, 512 << 10
+"""What is read and inflated at a time. What a call leaves of its input is copied, so that much of
+it costs a third; and memory of more output goes back to the system each time."""
+
 STEP = 1 << 16
 
 MAX_MEMBER_BYTES = 1 << 40
@@ -77,7 +80,7 @@ class Gunzip(io.RawIOBase):
         while not self._eof:
             if self._inflater.eof:
                 rest = self._inflater.unused_data or b""
-                while len(rest) < 2 and (more := self._raw.read(BLOCK)):
+                while len(rest) < 2 and (more := self._raw.read(IN_BYTES)):
                     rest += more
                 if not rest.startswith(GZIP):
                     self.trailing = bool(rest.strip(b"\0\r\n "))
@@ -86,12 +89,12 @@ class Gunzip(io.RawIOBase):
                 self._in = rest
                 self._inflater = _inflater()
             elif not self._in:
-                self._in = self._raw.read(BLOCK)
+                self._in = self._raw.read(IN_BYTES)
                 self.n_in += len(self._in)
             if not self._in:
                 self.cut = self._eof = True
             try:
-                # Bounded: a crafted MiB may hold a GiB.
+                # Bounded: crafted input may hold a thousand times its size.
                 out = (
                     self._inflater.decompress(self._in, OUT_BYTES)
                     if self._in
@@ -117,6 +120,14 @@ class Gunzip(io.RawIOBase):
                 self._out, self._at = out, 0
                 return True
         return False
+
+    def piece(self) -> bytes:
+        """The next decompressed bytes as they come, without a copy; none at the end."""
+        if self._at == len(self._out) and not self._more():
+            return b""
+        out = self._out[self._at :]
+        self._at = len(self._out)
+        return out
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
@@ -190,6 +201,12 @@ def stream_defect(stream: BinaryIO) -> str | None:
     if getattr(stream, "trailing", False):
         return "bytes that are not gzip follow the compressed data"
     return None
+
+
+def piece(stream: object) -> bytes:
+    """The next bytes of a stream, as many as it has at hand if it has pieces; none at the end."""
+    given = getattr(stream, "piece", None)
+    return stream.read(OUT_BYTES) if given is None else given()  # type: ignore[attr-defined]
 
 
 def read_exactly(stream: BinaryIO, n: int) -> bytes:

@@ -15,6 +15,7 @@ from typing import BinaryIO, cast
 
 from .errors import UnusableInput
 from .gunzip import BLOCK, Gunzip, read_exactly
+from .hashed import Hashed
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,23 @@ class Source:
         A gzip stream that is cut or corrupt ends early: `stream_defect` says why afterwards.
         Raises UnusableInput while reading where the output is out of all proportion.
         """
+        return self._inflated(self.open_stored())
+
+    def open_hashed(self, beside: bool = False) -> BinaryIO:
+        """As `open`; closed after all was read, `sha256` is known without reading it again.
+
+        With `beside` a thread hashes plain bytes: `Hashed` says how long they have to stay.
+        """
         stored = self.open_stored()
+        if self._sha256 is None:
+            hashed = Hashed(stored, self._know_digest, beside and not self.compressed)
+            stored = cast(BinaryIO, hashed)
+        return self._inflated(stored)
+
+    def _know_digest(self, sha256: str) -> None:
+        self._sha256 = sha256
+
+    def _inflated(self, stored: BinaryIO) -> BinaryIO:
         if not self.compressed:
             return stored
         archive = getattr(self.open_stored, "archive", None)

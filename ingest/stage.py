@@ -19,7 +19,7 @@ from .sources import Source
 from .writer import PartWriter
 
 HASH_BESIDE_BYTES = 8 << 20
-"""Larger sources are hashed by a thread of its own while they are parsed."""
+"""Larger sources are hashed by a thread of its own while they are parsed, where parsing does not."""
 
 REPORTED_PROBLEMS = 1000
 TYPICAL_RATIO = 12
@@ -77,11 +77,12 @@ def _stage(
     progress: Callable[[int], None],
 ) -> Staged:
     before = _fingerprint(source)
-    prepare = getattr(detect.module(parser), "prepare", None)
+    module = detect.module(parser)
+    prepare = getattr(module, "prepare", None)
     if prepare is not None:
         prepare(process_bytes)
     with ThreadPoolExecutor(1) as beside:
-        if source.size_bytes >= HASH_BESIDE_BYTES:
+        if source.size_bytes >= HASH_BESIDE_BYTES and not getattr(module, "HASHES", False):
             beside.submit(lambda: source.sha256)
         ranks, world_sizes, problems, written = _write_parts(
             source, parser, rank, threads, place, progress

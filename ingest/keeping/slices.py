@@ -74,15 +74,28 @@ def _renumbered(column: pa.ChunkedArray) -> pa.Array:
         return pa.array([], kind)
     chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     assert isinstance(chunk, pa.DictionaryArray)
-    null = chunk.indices.is_null().to_numpy(zero_copy_only=False)
-    codes = chunk.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    real = codes[~null]
+    if not len(chunk.dictionary):
+        return chunk
+    whole = not chunk.null_count
+    null = None if whole else chunk.indices.is_null().to_numpy(zero_copy_only=False)
+    codes = (chunk.indices if whole else chunk.indices.fill_null(0)).to_numpy(zero_copy_only=False)
+    real = codes if null is None else codes[~null]
+    if _in_order(real, len(chunk.dictionary)):
+        return chunk
     first = np.full(len(chunk.dictionary), len(real), np.int64)
     first[real[::-1]] = np.arange(len(real) - 1, -1, -1)  # of several the last one stays
     order = np.argsort(first, kind="stable")[: np.count_nonzero(first < len(real))]
-    number = np.zeros(len(chunk.dictionary) or 1, np.int32)
+    number = np.zeros(len(chunk.dictionary), np.int32)
     number[order] = np.arange(len(order), dtype=np.int32)
     return pa.DictionaryArray.from_arrays(
-        pa.array(number[codes] if len(chunk.dictionary) else codes, pa.int32(), mask=null),
+        pa.array(number[codes], pa.int32(), mask=null),
         chunk.dictionary.take(pa.array(order)),
     )
+
+
+def _in_order(codes: np.ndarray, n: int) -> bool:
+    """Whether codes, of `n` texts, are those in order of first use; as this project's files are."""
+    if not len(codes) or codes[0]:
+        return False
+    most = np.maximum.accumulate(codes)
+    return int(most[-1]) == n - 1 and bool(np.all(most[1:] - most[:-1] <= 1))

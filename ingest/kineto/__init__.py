@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 
 __all__ = ["looks_like", "parse", "peek_rank", "prepare"]
 
+HASHES = True
+"""`parse` hashes what it reads (`Source.open_hashed`): nobody else has to."""
+
 
 def __getattr__(name: str) -> Any:
     """The parser's doors, imported when they are asked for: other formats use single modules."""

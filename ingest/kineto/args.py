@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections import deque
 from pathlib import Path
-from typing import BinaryIO
+
+import numpy as np
+
+from ..gunzip import piece
 
 KEPT_BYTES = 64 << 20
 """How much of a stream's newest text stays at hand where it cannot be read twice."""
@@ -17,50 +19,53 @@ MAX_EVENT_BYTES = 1 << 20
 class KeepingStream(io.RawIOBase):
     """Passes a stream on and keeps its newest text, so that an event's can be looked at again."""
 
-    def __init__(self, raw: BinaryIO):
+    def __init__(self, raw: object):
         super().__init__()
         self._raw = raw
-        self._kept: deque[tuple[int, bytes]] = deque()
+        self._rest = memoryview(b"")
+        # One large piece of memory, used round and round: pages of small ones would cost more to
+        # get than what is in them to inflate. What is not used costs nothing.
+        self._kept: np.ndarray | None = np.empty(KEPT_BYTES, np.uint8)
         self._end = 0
-        self._keeping = True
 
     def readable(self) -> bool:
         return True
 
-    def read(self, size: int = -1) -> bytes:  # type: ignore[override]
-        block = self._raw.read(size)
-        if block and self._keeping:
-            self._keep(bytes(block))
-        return block
-
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        n = self._raw.readinto(view)  # type: ignore[attr-defined]
-        if n and self._keeping:
-            self._keep(bytes(view[:n]))
-        return n
+        done = 0
+        while done < len(view):
+            if not self._rest:
+                self._rest = memoryview(piece(self._raw))
+                if not self._rest:
+                    break
+            n = min(len(view) - done, len(self._rest))
+            part, self._rest = self._rest[:n], self._rest[n:]
+            view[done : done + n] = part
+            done += n
+            if self._kept is not None:
+                self._keep(part, self._kept)
+        return done
 
     def stop_keeping(self) -> None:
         """Lets go of the text: nothing of this stream will be looked at again."""
-        self._keeping = False
-        self._kept = deque()
+        self._kept = None
 
-    def _keep(self, block: bytes) -> None:
-        kept = self._kept  # the reader may be a thread of its own, and the text be let go meanwhile
-        kept.append((self._end, block))
-        self._end += len(block)
-        while len(kept) > 1 and self._end - kept[1][0] > KEPT_BYTES:
-            kept.popleft()
+    def _keep(self, part: memoryview, kept: np.ndarray) -> None:
+        self._end += len(part)
+        part = part[-len(kept) :]
+        at = (self._end - len(part)) % len(kept)
+        n = min(len(part), len(kept) - at)
+        kept[at : at + n] = part[:n]
+        kept[: len(part) - n] = part[n:]
 
     def text_at(self, offset: int) -> bytes:
         """The kept text from a byte on (at most MAX_EVENT_BYTES); empty where it is gone."""
-        out = b""
-        for start, block in tuple(self._kept):
-            if start <= offset < start + len(block) or out:
-                out += block[max(0, offset - start) :][: MAX_EVENT_BYTES - len(out)]
-                if len(out) == MAX_EVENT_BYTES:
-                    break
-        return out
+        kept = self._kept
+        if kept is None or not self._end - len(kept) <= offset < self._end:
+            return b""
+        at, n = offset % len(kept), min(self._end - offset, MAX_EVENT_BYTES)
+        return kept[at : at + n].tobytes() + kept[: max(0, at + n - len(kept))].tobytes()
 
 
 class FileText:

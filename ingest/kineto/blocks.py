@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple
@@ -11,6 +10,7 @@ import numpy as np
 
 from ..ahead import prefetch
 from ..errors import UnusableInput
+from ..gunzip import piece
 from ..schema import Problem
 from . import jsontext
 from .envelope import (
@@ -53,11 +53,14 @@ class Steps(NamedTuple):
 class Window:
     """Bytes `base` to `base + n` of a stream, followed by PAD zero bytes.
 
-    `data` is the array, `view` the same as a memoryview. Both are replaced when the window grows.
+    `data` is the array, `view` the same as a memoryview. Both are replaced when the window grows,
+    and each time where the stream hashes beside: then two arrays are filled by turns.
     """
 
     def __init__(self, stream: ByteStream, block_bytes: int) -> None:
         self._source = _Memory(stream) if not hasattr(stream, "read") else stream
+        self._by_turns = getattr(stream, "beside", False)
+        self._other: np.ndarray | None = None
         self._block = max(1, block_bytes)
         self._room(self._block)
         self.n = 0
@@ -72,14 +75,17 @@ class Window:
     def advance(self, keep: int) -> None:
         """Drops the bytes before `keep`, which becomes position 0, and reads a block more."""
         rest = self.n - keep
-        old = self.data
+        old, end = self.data, self.n
         # Twice what is carried over, so that a long event costs a few rescans and not thousands.
         wanted = max(self._block, 2 * rest)
         if not self._capacity // 4 <= wanted <= self._capacity:
             self._room(wanted)
-        self.data[:rest] = old[keep : self.n]
+        elif self._by_turns:
+            self._swap()
         self.base += keep
         self.n = rest
+        if not self._by_turns:
+            self.data[:rest] = old[keep:end]
         while self.n < self._capacity:
             # Short reads (a pipe, a compressed member) are not the end; nothing read is.
             got = _read_into(self._source, self.view[self.n : self._capacity])
@@ -87,7 +93,18 @@ class Window:
                 self.eof = True
                 break
             self.n += got
+        if self._by_turns:
+            # Only now is what this array held before no longer looked at.
+            self.data[:rest] = old[keep:end]
         self.data[self.n : self.n + PAD] = 0
+
+    def _swap(self) -> None:
+        """Takes the other array of the same size."""
+        self._other, other = self.data, self._other
+        if other is None or len(other) != len(self.data):
+            other = np.zeros(len(self.data), np.uint8)
+        self.data = other
+        self.view = memoryview(self.data)  # type: ignore[arg-type]
 
 
 class _Memory:
@@ -296,27 +313,36 @@ def _reread(window: Window, pos: int, builder: BatchBuilder, tally: ProblemTally
     return event.end, MALFORMED
 
 
-class Ahead(io.RawIOBase):
-    """A stream that a thread reads, some blocks ahead of the caller: what inflates, mostly."""
+class Ahead:
+    """A stream whose pieces a thread reads, some ahead of the caller: what inflates, mostly."""
 
     def __init__(self, raw: BinaryIO, block_bytes: int = 4 << 20):
-        super().__init__()
-        self._blocks = prefetch(iter(lambda: raw.read(block_bytes), b""))
-        self._rest = memoryview(b"")
+        self._blocks = prefetch(_blocks(raw, block_bytes))
+        self._pieces: Iterator[bytes] = iter(())
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        if not self._rest:
-            self._rest = memoryview(next(self._blocks, b""))
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        n = min(len(view), len(self._rest))
-        view[:n] = self._rest[:n]
-        self._rest = self._rest[n:]
-        return n
+    def piece(self) -> bytes:
+        """As `gunzip.piece`."""
+        while (found := next(self._pieces, None)) is None:
+            block = next(self._blocks, None)
+            if block is None:
+                return b""
+            self._pieces = iter(block)
+        return found
 
     def close(self) -> None:
         """Stops the thread; the stream itself is its owner's to close."""
         self._blocks.close()
-        super().close()
+
+
+def _blocks(raw: BinaryIO, block_bytes: int) -> Iterator[list[bytes]]:
+    """The pieces of a stream, together as many as fill a block: handing over has its price."""
+    block: list[bytes] = []
+    n = 0
+    while part := piece(raw):
+        block.append(part)
+        n += len(part)
+        if n >= block_bytes:
+            yield block
+            block, n = [], 0
+    if block:
+        yield block

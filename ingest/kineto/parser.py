@@ -82,7 +82,9 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     """
     envelope = Envelope()
     found: list[Problem] = []
-    stream = source.open()
+    read_events, beside = reader(source)
+    beside = beside and threads > 1
+    stream = source.open_hashed(beside)
     text: KeepingStream | FileText
     reading: BinaryIO = stream
     ahead: Ahead | None = None
@@ -91,12 +93,11 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     else:
         if threads > 1:
             ahead = Ahead(stream)
-        text = KeepingStream(stream if ahead is None else cast(BinaryIO, ahead))
+        text = KeepingStream(stream if ahead is None else ahead)
         reading = cast(BinaryIO, text)
     trace: _Trace | None = None
-    read_events, beside = reader(source)
     batches = read_events(reading, envelope, found.append)
-    if threads > 1 and beside and source.mmap_path is not None:
+    if beside and source.mmap_path is not None:
         # The compiled scan holds no lock: it runs beside the conversion. Text that cannot be read
         # twice is kept for a bounded stretch only, which a reader ahead of its consumer would
         # outrun.
