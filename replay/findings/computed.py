@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...ingest.errors import RetimeError, UnusableInput
+from ...ingest.errors import RetimeError
 from .. import engine, load
 from .. import steps as timing
-from ..graph import Kind, TaskGraph
+from ..graph import Kind
 from . import critical, scores, slack
+from .joining import check_clocks, collective_ids
+from .large import tables as by_share
 from .task_steps import task_steps
+
+LARGE = 8_000_000
+"""A traced job with so many events is not held in memory as one graph."""
 
 
 def tables(snapshot: Any) -> dict[str, pa.Table]:
     """`replay_scores`, `critical_path` and `slack` of a `Snapshot`, from one unchanged replay.
 
-    Empty where the job has no steps. Raises UnusableInput where it cannot be replayed, or where
-    ranks that wait for each other are on clocks that nothing ties together.
+    Empty where the job has no steps. Of a large job temporary files take some 35 bytes an event.
+    Raises UnusableInput where it cannot be replayed, or where ranks that wait for each other are on
+    clocks that nothing ties together, OSError where those files cannot be written.
     """
     if not has_steps(snapshot):
         return {}
+    made = _by_share(snapshot) if is_large(snapshot) else None
+    made = _of_graph(snapshot) if made is None else made
+    return {name: pa.Table.from_batches([batch]) for name, batch in made.items()}
+
+
+def is_large(snapshot: Any) -> bool:
+    """Whether the job is a traced one with `LARGE` events or more."""
+    manifests = getattr(snapshot, "manifests", ())
+    events = sum(p.rows for m in manifests for p in m.tables.get("events", ()))
+    whole = "events" not in getattr(snapshot, "pruned", ())
+    return events >= LARGE and whole and load.source(snapshot.files) != "recorded"
+
+
+def _by_share(snapshot: Any) -> dict[str, pa.RecordBatch] | None:
+    with tempfile.TemporaryDirectory(prefix="retime-") as folder:
+        return by_share.tables(snapshot, Path(folder))
+
+
+def _of_graph(snapshot: Any) -> dict[str, pa.RecordBatch]:
     job = load.load(snapshot)
     graph = job.graph
     arrive = np.flatnonzero((graph.kind == Kind.ARRIVE) & (graph.collective >= 0))
@@ -37,12 +64,11 @@ def tables(snapshot: Any) -> dict[str, pa.Table]:
     ids = np.full(graph.n, -1, np.int64)
     code = graph.collective[joined]
     ids[joined] = collective_ids(snapshot, graph.extra["event_id"][joined], code)[code]
-    made = {
+    return {
         "critical_path": critical.rows(graph, start, end, steps, ids),
         "slack": slack.rows(graph, start, end, step),
         "replay_scores": scores.rows(scores.scores(graph, start, end, step)),
     }
-    return {name: pa.Table.from_batches([batch]) for name, batch in made.items()}
 
 
 def why_none(error: Exception) -> str:
@@ -55,56 +81,3 @@ def has_steps(snapshot: Any) -> bool:
     """Whether any rank has a step with a beginning and an end."""
     window = pl.col("end_ns") > pl.col("start_ns")
     return bool(len(load.read(snapshot.files, "steps", window, ("rank",))))
-
-
-def check_clocks(rank: np.ndarray, collective: np.ndarray, ranks: pl.DataFrame) -> None:
-    """Raises UnusableInput unless the ranks of each collective can be compared.
-
-    As `_rank_clocks` has it in SQL: those that something ties to the job's clock can, and otherwise
-    those of one host. `rank` (0 or more) and `collective` are those of each arrival, `ranks` the
-    table.
-    """
-    word = pl.col("clock").cast(pl.String).fill_null("host")
-    host = pl.col("host").cast(pl.String)
-    own = (
-        pl.when(host.is_null() | (word == "process"))
-        .then(pl.format("rank {}", "rank"))
-        .when(~word.is_in(["host", "recorded", "none"]))
-        .then(pl.format("{} of host {}", word, host))
-        .otherwise(pl.format("host {}", host))
-    )
-    clock = pl.when(pl.col("clock_error_ns").is_null()).then(own).otherwise(pl.lit("job"))
-    known = ranks.select("rank", clock=clock.rank("dense").cast(pl.Int64)).unique("rank")
-    n_ranks = int(rank.max(initial=-1)) + 1
-    of_rank = -1 - np.arange(n_ranks)
-    there = known.filter(pl.col("rank").is_between(0, n_ranks - 1))
-    of_rank[there["rank"].to_numpy()] = there["clock"].to_numpy()
-    _, instance = np.unique(collective, return_inverse=True)
-    clocks = of_rank[rank]
-    first = np.zeros(len(rank), np.int64)
-    first[instance.reshape(-1)] = clocks
-    if (first[instance.reshape(-1)] != clocks).any():
-        raise UnusableInput(
-            "ranks that meet in collectives are on clocks that nothing ties together: who came "
-            "last, and so what set a step's time, is not known"
-        )
-
-
-def collective_ids(snapshot: Any, event_id: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """int64 [codes]: `collective_id` of the collective of each code, -1 for none.
-
-    Tasks with a `code` (0 or more) know the events of their participations (-1: none); those of one
-    collective share its id. Of several that a kernel carries the first counts, as in the graph.
-    """
-    rows = load.read(
-        snapshot.files, "collectives", columns=("event_id", "collective_id", "start_ns")
-    )
-    rows = rows.drop_nulls(["event_id", "collective_id"]).sort("start_ns", "collective_id")
-    rows = rows.unique("event_id", keep="first", maintain_order=True).sort("event_id")
-    event, id = rows["event_id"].to_numpy(), rows["collective_id"].to_numpy()
-    of_code = np.full(int(code.max(initial=-1)) + 1, -1, np.int64)
-    if len(event):
-        at = np.minimum(np.searchsorted(event, event_id), len(event) - 1)
-        known = event[at] == event_id
-        of_code[code[known]] = id[at[known]]
-    return of_code

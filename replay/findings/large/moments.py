@@ -11,7 +11,7 @@ from ....ingest.compiled import compiled
 from ... import sweep
 from ...lanes import LANES
 from ...traced import order as ordering
-from .contract import ZERO, Contracted
+from .contract import Contracted
 
 
 class Moments(NamedTuple):

@@ -20,6 +20,7 @@ from ...traced import tables as traced_tables
 from ...traced.events import Words
 from ...traced.names import OpNames
 from ...traced.piece import Piece
+from ..joining import check_clocks
 from .columns import Columns
 
 COLUMNS = ("start_ns", "end_ns", "dur_ns", "pred_ptr", "pred", "kind", "rank", "step", "op",
@@ -70,9 +71,10 @@ class Shares(NamedTuple):
         """The tasks of a share with those columns that findings ask for; gaps are 0 at first."""
         of = dict(zip(COLUMNS, self.columns.some(share, *COLUMNS), strict=True))
         n = len(of["kind"])
-        extra = dict(zip(EXTRA, self.columns.some(share, *EXTRA), strict=True))
-        for name in MARKS:
-            extra[name] = self.sparse(share, name, n, int(NULL))
+        extra: dict[str, np.ndarray] = {
+            **dict(zip(EXTRA, self.columns.some(share, *EXTRA), strict=True)),
+            **{name: self.sparse(share, name, n, int(NULL)) for name in MARKS},
+        }
         nothing = np.broadcast_to(np.int64(0), n)
         return TaskGraph(
             gap_ns=nothing, release_ns=self.sparse(share, "release_ns", n, 0), comm=nothing,
@@ -89,7 +91,8 @@ class Shares(NamedTuple):
 def cut(snapshot: Any, columns: Columns) -> Shares | None:
     """The job of a `Snapshot` in shares; None where tasks wait for each other in a circle.
 
-    Each share is read and put in order by itself, on all cores.
+    Each share is read and put in order by itself, on all cores. Raises UnusableInput as
+    `joining.check_clocks`.
     """
     categories = kernel_rules.categories(snapshot.files, getattr(snapshot, "kernels", ()))
     asked = {"ranks": None, "steps": None, "comms": None, "collectives": OF_COLLECTIVES}
@@ -99,16 +102,18 @@ def cut(snapshot: Any, columns: Columns) -> Shares | None:
     del frames["collectives"]
     ops, words = OpNames(), Words()
     all_ = traced_collectives.collectives(tables.collectives, tables.comms, ops)
+    check_clocks(all_.parts.rank, all_.parts.instance, frames["ranks"])
     whole = build._Job(tables, all_, words)
     making = _Making(whole, all_, ops, words, columns)
     shares = traced_shares.of_files(snapshot.files.get("events") or (), categories)
     made = sweep.over(making.share, list(enumerate(shares)), tasks=build.SHARE_ROWS)
-    if any(found is None for found in made):
+    whole_ones = [found for found in made if found is not None]
+    if len(whole_ones) < len(made):
         return None
     ready = np.asarray(all_.joins["order_ns"])
     return Shares(
-        columns, len(made), max(found.tasks for found in made), ready,
-        _together([found.arrivals for found in made], len(ready)),
+        columns, len(made), max(found.tasks for found in whole_ones), ready,
+        _together([found.arrivals for found in whole_ones], len(ready)),
         list(making.names), frames,
         np.stack([all_.parts.rank, all_.parts.instance, all_.parts.event_id]),
     )  # fmt: skip

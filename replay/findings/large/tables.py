@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from ... import sweep
 from ...codes import distinct
 from ...graph import NULL, Kind, TaskGraph
 from ...policy import ReplayJob
-from .. import computed, scores, slack
+from .. import joining, scores, slack
 from ..task_steps import task_steps
 from . import moments, path, shares
 from .columns import Columns
@@ -34,8 +35,6 @@ def tables(snapshot: Any, folder: Path) -> dict[str, pa.RecordBatch] | None:
     cut = shares.cut(snapshot, Columns(folder))
     if cut is None:
         return None
-    rank, join, _ = cut.of_part
-    computed.check_clocks(rank, join, cut.frames["ranks"])
     ready = _together(cut, partial(_measured, cut))
     if ready is None:
         return None
@@ -62,7 +61,7 @@ def _ids(snapshot: Any, cut: shares.Shares, joins: np.ndarray) -> np.ndarray:
     _, of, event = cut.of_part
     asked = np.isin(of, joins)
     found = np.full(len(cut.ready_ns) + 1, -1, np.int64)
-    known = computed.collective_ids(snapshot, event[asked], of[asked])
+    known = joining.collective_ids(snapshot, event[asked], of[asked])
     found[: len(known)] = known
     return found[joins]
 
@@ -106,6 +105,8 @@ class _Share(NamedTuple):
     marks: np.ndarray
     """int64 [m, 6]: task, rank, begins, ends, measured and replayed start."""
     ranks: np.ndarray
+    arrived: np.ndarray
+    """int64 [3, a]: rank, collective and end of every arrival, those too that no join waits for."""
 
 
 class _Replayed:
@@ -115,7 +116,7 @@ class _Replayed:
         self._cut, self._join_end = cut, join_end_ns
         order = np.argsort(cut.arrivals.share, kind="stable")
         first = np.searchsorted(cut.arrivals.share[order], np.arange(cut.n + 1))
-        self._arrivals = [order[a:b] for a, b in zip(first[:-1], first[1:], strict=True)]
+        self._arrivals = [order[a:b] for a, b in pairwise(first)]
         self._medians = Medians(cut.columns)
         done = sweep.over(self._replay, range(cut.n), tasks=cut.tasks)
         self._medians.find(cut.n)
@@ -125,6 +126,7 @@ class _Replayed:
         share = np.repeat(np.arange(cut.n), [len(s.marks) for s in done])
         self.marks = path.Marks(share, *np.concatenate([s.marks for s in done]).T)
         self._ranks = distinct(np.concatenate([s.ranks for s in done]))[0]
+        self._arrived = np.concatenate([s.arrived for s in done], axis=1)
 
     def _replay(self, share: int) -> _Share:
         """Fills a share's gaps and spans, and keeps them with its ends and steps."""
@@ -148,7 +150,9 @@ class _Replayed:
                 end[marks] - dur[marks])  # fmt: skip
         ranks = distinct(graph.rank[graph.rank >= 0])[0]
         its = cut.arrivals.task[self._arrivals[share]]
-        return _Share(end[its], np.stack(said, axis=1), ranks)
+        arrive = np.flatnonzero(graph.kind == Kind.ARRIVE)
+        arrived = np.stack([graph.rank[arrive], graph.collective[arrive], end[arrive]])
+        return _Share(end[its], np.stack(said, axis=1), ranks, arrived)
 
     def replayed(self, share: int) -> tuple[TaskGraph, np.ndarray, np.ndarray]:
         """A share with its gaps and spans, and its starts and ends (int64 [n], ns)."""
@@ -190,13 +194,12 @@ class _Replayed:
 
     def scores(self, both: moments.Moments, marks: timing.Marks) -> pa.RecordBatch:
         """The table `replay_scores`, as `scores.rows`."""
-        arrivals = self._cut.arrivals
 
         def others(ranks: np.ndarray) -> np.ndarray:
             at = moments.one_rank_other(both, both.asked[marks.tasks], ranks)
             return np.stack([marks.times(one) for one in at])
 
-        how = scores.held_up(self._ranks, arrivals.rank, arrivals.join, self.arrive_end_ns)
+        how = scores.held_up(self._ranks, *self._arrived)
         base = marks.times(self.marks.start_ns[marks.tasks])
         return scores.rows(scores.of_times(self._ranks, how, base, others))
 
