@@ -53,7 +53,8 @@ def sound(table: str, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Problem | 
 
 
 def _values(column: pa.Array) -> np.ndarray:
-    return column.fill_null(0).to_numpy(zero_copy_only=False)
+    known = column.fill_null(0) if column.null_count else column  # which copies
+    return known.to_numpy(zero_copy_only=False)
 
 
 def _bound(name: str) -> int:

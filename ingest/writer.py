@@ -18,8 +18,9 @@ from .schema import TABLES, TEXT
 
 ROW_GROUP_ROWS = 131_072
 FILE_ROWS = 64_000_000
-QUEUED_BATCHES = 1
-"""Batches that wait for the writer at most: this, not the input, bounds the memory."""
+QUEUED_BYTES = 16 << 20
+"""Of batches that wait for the writer, or one larger batch: this bounds the memory, not the input.
+A file's last small tables need not wait for its last large one."""
 
 ENCODED_ROWS = 16_384
 """Rows that the encoder takes at a time: with its own thousand a fifth of its time is overhead."""
@@ -29,7 +30,7 @@ SPARSE_DICTIONARY = 4096
 
 _DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_ns", "at_ns",
           "compute_ns", "with_transfer_ns", "with_unsplit_ns", "with_comm_ns",
-          "with_copy_ns")  # fmt: skip
+          "with_copy_ns", "gap", "launch_ns")  # fmt: skip
 """Integers that grow along a file: stored as differences."""
 
 
@@ -55,7 +56,9 @@ class PartWriter:
         self._folder = folder
         self._open: dict[str, _TableFile] = {}
         self._done: list[_TableFile] = []
-        self._queue: queue.Queue = queue.Queue(QUEUED_BATCHES)
+        self._queue: queue.SimpleQueue = queue.SimpleQueue()
+        self._queued_bytes = 0
+        self._taken = threading.Condition()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="parquet-writer", daemon=True)
         self._thread.start()
@@ -67,6 +70,12 @@ class PartWriter:
         if self._failure is not None:
             self.close()
         if batch.num_rows:
+            n = batch.nbytes
+            with self._taken:
+                self._taken.wait_for(
+                    lambda: not self._queued_bytes or self._queued_bytes + n <= QUEUED_BYTES
+                )
+                self._queued_bytes += n
             self._queue.put((table, batch))
 
     def finish(self, table: str) -> None:
@@ -95,6 +104,10 @@ class PartWriter:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
+            if item[1] is not None:
+                with self._taken:
+                    self._queued_bytes -= item[1].nbytes
+                    self._taken.notify()
             if self._failure is not None:
                 continue  # keep taking, so that the producer is never left waiting
             try:

@@ -22,7 +22,7 @@ from .envelope import (
 )
 from .rawbatch import BatchBuilder, ProblemTally, RawBatch
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 4 << 20
 BATCH_ROWS = 130_000
 MAX_EVENT_BYTES = 16 << 20
 """An event longer than this is not believed to be one."""

@@ -282,8 +282,8 @@ def scan_events(
                     place = state[N_RARE]
                     state[N_RARE] += 1
                     rare_at[row] = place
-                    rare_ints[:, place] = NULL
-                    rare_syms[:, place] = -1
+                    rare_ints[place, :] = NULL
+                    rare_syms[place, :] = -1
             if kind == SYM or (kind == ID and c == 0x22):
                 guess = gaps[gap, GAP_GUESS] if gap else -1
                 if c == 0x22:
@@ -311,7 +311,7 @@ def scan_events(
                     syms[sym_row_of[f], row] = code
                     ints[at, row] = NULL
                 elif rare:
-                    rare_syms[at, place] = code
+                    rare_syms[place, at] = code
                 else:
                     syms[at, row] = code
             elif kind == CHAR:
@@ -341,7 +341,7 @@ def scan_events(
                 if not ok:
                     break
                 if rare:
-                    rare_ints[at, place] = value
+                    rare_ints[place, at] = value
                 else:
                     ints[at, row] = value
                 if kind == ID:

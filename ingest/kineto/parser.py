@@ -128,6 +128,13 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
         stream.close()
 
 
+_NOT_STORED = {"flows_not_stored": 1, "metadata_not_stored": 2, "phase_not_stored": 3}
+_FATES = np.full(256, 3, np.uint8)
+"""0 for phases of events that tables have room for, else which of these they are."""
+_FATES[[ord(c) for c in "XiIC"]] = 0
+_FATES[[ord(c) for c in "stf"]] = 1
+_FATES[ord("M")] = 2
+
 # What a host event's name makes of it.
 _PLAIN, _STEP, _CALL, _OLD_CALL, _API_CALL, _HOST_RAN, _COLLECTIVE_COMM = range(7)
 
@@ -368,18 +375,10 @@ class _Trace:
     def _not_stored(self, batch: RawBatch) -> None:
         """Counts what no table has room for."""
         ph, at = batch.cols["ph"], batch.cols["offset"]
-        seen = np.bincount(ph, minlength=256)
-        stored = sum(int(seen[ord(c)]) for c in "XiIC")
-        if stored == batch.n:
-            return
-        for code, phases in (("flows_not_stored", "stf"), ("metadata_not_stored", "M")):
-            if any(seen[ord(c)] for c in phases):
-                mask = np.isin(ph, [ord(c) for c in phases])
-                self.tally.add_rows(code, at[mask])
-                stored += int(mask.sum())
-        if stored < batch.n:
-            mask = ~np.isin(ph, [ord(c) for c in "XiICstfM"])
-            self.tally.add_rows("phase_not_stored", at[mask])
+        fate = _FATES[ph]
+        for code, number in _NOT_STORED.items():
+            rows = np.flatnonzero(fate == number)
+            self.tally.add_rows(code, at[rows])
 
     def notes(self) -> list[Problem]:
         """What is said of the trace beside what is counted: categories that are not known."""

@@ -33,16 +33,16 @@ class Rare:
 
 
 class RareRows:
-    """Room for them in one batch: row i of `ints` and of `syms` is one column.
+    """Room for them in one batch: column i of `ints` and of `syms` is one column.
 
-    `at` is -1 for a row that has none of them, else its place in every column. Only the places
-    that are taken are touched, so the rest of the memory costs nothing.
+    `at` is -1 for a row that has none of them, else its place: their row. Only the places that are
+    taken are touched, and they lie together, so the rest of the memory costs nothing.
     """
 
     def __init__(self, capacity: int, n_ints: int, n_syms: int, null: int):
         self.at = np.empty(capacity, np.int32)
-        self.ints = np.empty((n_ints, capacity), np.int64)
-        self.syms = np.empty((n_syms, capacity), np.int32)
+        self.ints = np.empty((capacity, n_ints), np.int64)
+        self.syms = np.empty((capacity, n_syms), np.int32)
         self.n = 0
         self._null = null
 
@@ -51,7 +51,7 @@ class RareRows:
         place = int(self.at[row])
         if place < 0:
             place = self.at[row] = self.n
-            self.ints[:, place] = self._null
-            self.syms[:, place] = -1
+            self.ints[place] = self._null
+            self.syms[place] = -1
             self.n += 1
         return place

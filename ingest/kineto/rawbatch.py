@@ -219,7 +219,7 @@ class BatchBuilder:
             for column, codes in zip(SYM_COLUMNS, self.syms, strict=True)
             if column not in RARE_SYMS
         ]
-        return [*most, *self.rare.syms[:, : self.rare.n]]
+        return [*most, *self.rare.syms[: self.rare.n].T]
 
     def clear_row(self) -> int:
         """Adds a row of nulls and gives its index."""
@@ -254,8 +254,8 @@ class BatchBuilder:
             for row, values in self._late:
                 if not _RARE.isdisjoint(values):
                     rare.place(row)
-            ints |= dict(zip(RARE_INTS, rare.ints[:, : rare.n], strict=True))
-            syms |= dict(zip(RARE_SYMS, rare.syms[:, : rare.n], strict=True))
+            ints |= dict(zip(RARE_INTS, rare.ints[: rare.n].T, strict=True))
+            syms |= dict(zip(RARE_SYMS, rare.syms[: rare.n].T, strict=True))
         if remap is not None:
             syms = {c: remap[codes] for c, codes in syms.items()}
         for row, values in self._late:
