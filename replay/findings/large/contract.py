@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ....ingest.compiled import compiled
-from ...codes import distinct
+from ....ingest.tasks.codes import distinct
+from ....ingest.tasks.sorting import grown
 from ...graph import NULL, Kind, TaskGraph
-from ...sorting import grown
 
 MOST = 4
 """Terms of a task that is no moment of its own."""

@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from ...codes import alike
+from ....ingest.tasks.codes import alike
 from ...graph import TaskGraph
 from ..ideal import median_of_like, medians
 from ..median_rank import Stretches, changed, codes, nth, own_tasks, stretches

@@ -10,16 +10,17 @@ import numpy as np
 import polars as pl
 
 from ....ingest import kernel_rules
+from ....ingest.tasks import collectives as of_collectives
+from ....ingest.tasks import shares as of_shares
+from ....ingest.tasks import tables as of_tables
+from ....ingest.tasks.codes import distinct
+from ....ingest.tasks.events import Words
+from ....ingest.tasks.job import SHARE_ROWS, Job, Share
+from ....ingest.tasks.names import OpNames
+from ....ingest.tasks.piece import Piece
 from ... import load, sweep
-from ...codes import distinct
 from ...graph import NULL, Kind, TaskGraph
 from ...traced import build, draft
-from ...traced import collectives as traced_collectives
-from ...traced import shares as traced_shares
-from ...traced import tables as traced_tables
-from ...traced.events import Words
-from ...traced.names import OpNames
-from ...traced.piece import Piece
 from ..joining import check_clocks
 from .columns import Columns
 
@@ -97,16 +98,16 @@ def cut(snapshot: Any, columns: Columns) -> Shares | None:
     categories = kernel_rules.categories(snapshot.files, getattr(snapshot, "kernels", ()))
     asked = {"ranks": None, "steps": None, "comms": None, "collectives": OF_COLLECTIVES}
     frames = {t: load.read(snapshot.files, t, columns=c) for t, c in asked.items()}
-    frames["collectives"] = frames["collectives"].filter(traced_tables.timed())
-    tables = traced_tables.aligned(frames)
+    frames["collectives"] = frames["collectives"].filter(of_tables.timed())
+    tables = of_tables.aligned(frames)
     del frames["collectives"]
     ops, words = OpNames(), Words()
-    all_ = traced_collectives.collectives(tables.collectives, tables.comms, ops)
+    all_ = of_collectives.collectives(tables.collectives, tables.comms, ops)
     check_clocks(all_.parts.rank, all_.parts.instance, frames["ranks"])
-    whole = build._Job(tables, all_, words)
+    whole = Job(tables, all_, words)
     making = _Making(whole, all_, ops, words, columns)
-    shares = traced_shares.of_files(snapshot.files.get("events") or (), categories)
-    made = sweep.over(making.share, list(enumerate(shares)), tasks=build.SHARE_ROWS)
+    shares = of_shares.of_files(snapshot.files.get("events") or (), categories)
+    made = sweep.over(making.share, list(enumerate(shares)), tasks=SHARE_ROWS)
     whole_ones = [found for found in made if found is not None]
     if len(whole_ones) < len(made):
         return None
@@ -130,8 +131,8 @@ class _Made(NamedTuple):
 class _Making:
     def __init__(
         self,
-        whole: build._Job,
-        all_: traced_collectives.Collectives,
+        whole: Job,
+        all_: of_collectives.Collectives,
         ops: OpNames,
         words: Words,
         columns: Columns,
@@ -141,7 +142,7 @@ class _Making:
         self.names = dict(ops.known)
         self._lock = threading.Lock()
 
-    def share(self, numbered: tuple[int, build.Share]) -> _Made | None:
+    def share(self, numbered: tuple[int, Share]) -> _Made | None:
         """Makes and keeps a share; None where it has a circle."""
         number, share = numbered
         piece = self._whole.piece(share)
@@ -156,7 +157,7 @@ class _Making:
         into = np.flatnonzero(graph.kind == Kind.JOIN)
         many = np.diff(graph.pred_ptr)[into]
         first = graph.pred_ptr[into]
-        task = graph.pred[np.repeat(first, many) + traced_tables.within(many)]
+        task = graph.pred[np.repeat(first, many) + of_tables.within(many)]
         join = joins[np.repeat(graph.collective[into], many)]
         found = np.stack([
             join, np.full(len(task), number), task, graph.rank[task], graph.start_ns[task],
@@ -181,8 +182,8 @@ class _Making:
 
 
 def _of_share(
-    all_: traced_collectives.Collectives, piece: Piece
-) -> tuple[traced_collectives.Collectives, np.ndarray]:
+    all_: of_collectives.Collectives, piece: Piece
+) -> tuple[of_collectives.Collectives, np.ndarray]:
     """The collectives that a piece takes part in, numbered anew, and the numbers they had.
 
     The piece's edges and participations are numbered likewise.
@@ -200,8 +201,8 @@ def _of_share(
     src[from_join] = ~numbered(~src[from_join])
     piece.edge(src, dst)
     piece.rows = np.arange(len(rows))
-    own = traced_collectives.Collectives(
-        traced_collectives.Participations(
+    own = of_collectives.Collectives(
+        of_collectives.Participations(
             **parts._asdict() | {"row": piece.rows, "instance": numbered(parts.instance)}
         ),
         np.searchsorted(rows, all_.also_row[also]),

@@ -12,9 +12,9 @@ import polars as pl
 import pyarrow as pa
 
 from ....ingest.compiled import compiled
+from ....ingest.tasks.codes import distinct
 from ... import steps as timing
 from ... import sweep
-from ...codes import distinct
 from ...graph import NULL, Kind, TaskGraph
 from ...policy import ReplayJob
 from .. import joining, scores, slack

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from retime.ingest.tasks import shares
 from retime.replay.findings import computed
 from retime.replay.findings.large import contract
 from retime.replay.findings.large import tables as by_share
-from retime.replay.traced import shares
 
 
 @pytest.fixture(autouse=True)
@@ -68,13 +68,26 @@ def fill(tables, seed):
                     host[rank, thread] = at + rng.integers(1, 5)
                     launched = rng.random() < 0.8
                     if launched:
-                        tables.call(rank, "cudaLaunchKernel", at, host[rank, thread],
-                                    thread=f"t{thread}", correlation=correlation, step=step)
+                        tables.call(
+                            rank,
+                            "cudaLaunchKernel",
+                            at,
+                            host[rank, thread],
+                            thread=f"t{thread}",
+                            correlation=correlation,
+                            step=step,
+                        )
                     start = max(device[rank, stream], at) + rng.integers(0, 3)
                     device[rank, stream] = start + rng.integers(0, 30)
-                    tables.kernel(rank, f"k{rng.integers(3)}", start, device[rank, stream],
-                                  stream=7 + stream, step=step,
-                                  correlation=correlation if launched else None)
+                    tables.kernel(
+                        rank,
+                        f"k{rng.integers(3)}",
+                        start,
+                        device[rank, stream],
+                        stream=7 + stream,
+                        step=step,
+                        correlation=correlation if launched else None,
+                    )
                 if rng.random() < 0.3:
                     until = max(device[rank].max(), host[rank, 0] + 1)
                     tables.call(rank, "cudaDeviceSynchronize", host[rank, 0], until, step=step)
@@ -85,8 +98,17 @@ def fill(tables, seed):
             for rank in group:
                 # Now and then a rank leaves before the last one came: a clock is off.
                 end = max(arrive[rank], until - 15 * (rng.random() < 0.1))
-                tables.part(rank, ["all_reduce", "broadcast"][instance % 2], arrive[rank], end,
-                            instance=instance, step=step, stream=8, group_size=len(group), root=group[0])
+                tables.part(
+                    rank,
+                    ["all_reduce", "broadcast"][instance % 2],
+                    arrive[rank],
+                    end,
+                    instance=instance,
+                    step=step,
+                    stream=8,
+                    group_size=len(group),
+                    root=group[0],
+                )
                 device[rank] = max(device[rank, 0], end), end
             instance += 1
         for rank in range(ranks):
