@@ -10,6 +10,8 @@ from typing import BinaryIO
 from .errors import UnusableInput
 
 GZIP = b"\x1f\x8b"
+PADDING = b"\0\r\n "
+"""What may follow a member: blocks are filled up with zeros, and editors end a file with a line."""
 BLOCK = 1 << 20
 IN_BYTES, OUT_BYTES = 64 << 10, 512 << 10
 """What is read and inflated at a time. What a call leaves of its input is copied, so that much of
@@ -43,7 +45,7 @@ class Gunzip(io.RawIOBase):
     """Decompressed bytes of one or more gzip members in a row, streaming.
 
     The end of the file before the end of a member ends the stream and sets `cut`; bytes after the
-    last member that are not gzip (padding, a stray newline) end it and set `trailing`. Damage ends
+    last member that are neither gzip nor padding end it and set `trailing`. Damage ends
     it and sets `corrupt`; with `reopen`, which gives the stored bytes once more, the bytes just
     before the damage are given too (else up to OUT_BYTES of them are lost). `stored_bytes` is what
     lies on the disk at most, where `raw` inflates itself: each layer alone may be in proportion.
@@ -79,11 +81,12 @@ class Gunzip(io.RawIOBase):
         """Puts the next decompressed bytes in `_out`; False at the end of the stream."""
         while not self._eof:
             if self._inflater.eof:
-                rest = self._inflater.unused_data or b""
+                rest = (self._inflater.unused_data or b"").lstrip(PADDING)
                 while len(rest) < 2 and (more := self._raw.read(IN_BYTES)):
-                    rest += more
+                    self.n_in += len(more)
+                    rest = (rest + more).lstrip(PADDING)
                 if not rest.startswith(GZIP):
-                    self.trailing = bool(rest.strip(b"\0\r\n "))
+                    self.trailing = bool(rest)
                     self._eof = True
                     break
                 self._in = rest

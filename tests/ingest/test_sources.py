@@ -57,6 +57,35 @@ def test_gzip_of_several_members_and_padding(tmp_path):
         assert stream_defect(f) is None
 
 
+@pytest.mark.parametrize(
+    ("behind", "text", "defect"),
+    [
+        (b"", b"", None),
+        (gzip.compress(b" two"), b" two", None),
+        (b"rubbish" * 9999, b"", "bytes that are not gzip follow the compressed data"),
+    ],
+)
+def test_gzip_filled_up_to_where_a_read_ends(tmp_path, behind, text, defect):
+    stored = gzip.compress(b"one")
+    filled = stored + bytes(gunzip.IN_BYTES - len(stored))
+    (tmp_path / "a.gz").write_bytes(filled + behind)
+    (source,), _ = found(tmp_path / "a.gz")
+    with source.open() as f:
+        assert f.read() == b"one" + text
+        assert stream_defect(f) == defect
+
+
+def test_gzip_members_that_each_fill_a_read_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(gunzip, "RATIO_AFTER_BYTES", 0)
+    monkeypatch.setattr(gunzip, "MAX_RATIO", 2)
+    member = gzip.compress(os.urandom(5000), 0)
+    monkeypatch.setattr(gunzip, "IN_BYTES", len(member))
+    (tmp_path / "a.gz").write_bytes(member * 40)
+    (source,), _ = found(tmp_path / "a.gz")
+    with source.open() as f:
+        assert len(f.read()) == 200_000
+
+
 @pytest.mark.parametrize("size", [1, 7, 64, 1 << 16])
 def test_gzip_read_in_pieces(tmp_path, size):
     text = bytes(range(256)) * 999

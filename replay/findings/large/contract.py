@@ -208,8 +208,8 @@ def _contract(
                 for v in range(versions):
                     after[i, x, v] = ua[x, v] + more[i, v]
             continue
-        if k + 2 >= len(ptr):
-            task, ptr = grown(task, 2 * len(task)), grown(ptr, 2 * len(ptr))
+        if k == len(task):
+            task, ptr = grown(task, 2 * k), grown(ptr, 2 * k + 1)
         while t + u > len(ts):
             longer = np.empty((2 * len(ts), versions), np.int64)
             longer[:t] = ta[:t]
