@@ -80,7 +80,7 @@ def inflate_hashed(path: str) -> dict[str, Any]:
 
     def go() -> int:
         block, whole = bytearray(BLOCK), 0
-        with io.FileIO(path) as stored, igzip.open(_Hashed(stored), "rb") as f:
+        with io.FileIO(path) as stored, igzip.IGzipFile(fileobj=_Hashed(stored)) as f:
             while n := f.readinto(block):
                 whole += n
         return whole
