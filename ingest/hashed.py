@@ -32,7 +32,7 @@ class Hashed(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:  # type: ignore[override]
         part = self._raw.read(size)
-        self._take(part, ended=(not part and size != 0) or size < 0)
+        self._take(part, ended=size < 0 or (not part and size > 0))
         return part
 
     def readinto(self, buffer: object) -> int:

@@ -19,7 +19,7 @@ from .sources import Source
 from .writer import PartWriter
 
 HASH_BESIDE_BYTES = 8 << 20
-"""Larger sources are hashed by a thread of its own while they are parsed, where parsing does not."""
+"""Larger sources are hashed by a thread of its own while they are parsed, if parsing does not."""
 
 REPORTED_PROBLEMS = 1000
 TYPICAL_RATIO = 12

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
 from typing import Any
 
 from benchmarks.suite.clock import timed
 
 BLOCK = 8 << 20
+SMALL = 512 << 10
+"""Stays in the cache: what a limit needs less of, none has to have."""
 
 
 def read(path: str) -> dict[str, Any]:
@@ -38,6 +43,90 @@ def inflate(path: str) -> dict[str, Any]:
         return whole
 
     return {"rows": timed(go)}
+
+
+class _Hashed(io.RawIOBase):
+    """A file of which all that is read is hashed."""
+
+    def __init__(self, file: io.FileIO):
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: object) -> int:
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        n = self._file.readinto(view)
+        self._hash.update(view[:n])
+        return n
+
+
+def read_hashed(path: str) -> dict[str, Any]:
+    """Every byte read, in blocks, and hashed with SHA-256: a source is known by that."""
+
+    def go() -> int:
+        block, whole, digest = memoryview(bytearray(SMALL)), 0, hashlib.sha256()
+        with open(path, "rb", buffering=0) as f:
+            while n := f.readinto(block):
+                digest.update(block[:n])
+                whole += n
+        return whole
+
+    return {"rows": timed(go)}
+
+
+def inflate_hashed(path: str) -> dict[str, Any]:
+    """The same of a gzip file as it is stored, and inflated."""
+    from isal import igzip
+
+    def go() -> int:
+        block, whole = bytearray(SMALL), 0
+        with io.FileIO(path) as stored, igzip.IGzipFile(fileobj=_Hashed(stored)) as f:
+            while n := f.readinto(block):
+                whole += n
+        return whole
+
+    return {"rows": timed(go)}
+
+
+def forget(path: str) -> None:
+    """Has the system let go of what it holds of a file, which is written to disk first."""
+    with open(path, "rb") as f:
+        os.fsync(f.fileno())
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def held_bytes(path: str) -> int:
+    """How much of a file the system holds in memory."""
+    import ctypes
+    import mmap
+
+    import numpy as np
+
+    size = os.path.getsize(path)
+    pages = np.zeros(-(-size // mmap.PAGESIZE), np.uint8)
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), size, access=mmap.ACCESS_READ) as m:
+        there = np.frombuffer(m, np.uint8)
+        libc = ctypes.CDLL(None, use_errno=True)
+        failed = libc.mincore(
+            ctypes.c_void_p(there.ctypes.data), ctypes.c_size_t(size),
+            ctypes.c_void_p(pages.ctypes.data),
+        )  # fmt: skip
+        del there  # or the map cannot be closed
+    if failed:
+        raise OSError(ctypes.get_errno(), "mincore", path)
+    return int(np.count_nonzero(pages & 1)) * mmap.PAGESIZE
+
+
+def forgotten_there(path: str) -> dict[str, Any]:
+    """Raises SystemExit, which says why, where the system does not let go of a file."""
+    with open(path, "rb") as f:
+        f.read(1 << 20)
+    forget(path)
+    if held_bytes(path) > 1 << 18:
+        raise SystemExit("the system keeps files of this file system in memory")
+    return {"seconds": 0.0}
 
 
 def simdjson_dom(path: str) -> dict[str, Any]:

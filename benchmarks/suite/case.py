@@ -53,6 +53,9 @@ class Ratio(NamedTuple):
     goal: str = ""
     clock: str = ""
     """of both; without, each by its own"""
+    instead: tuple[str, str] | None = None
+    """What `other` does that `ours` does not, and what `ours` does in its place, as ways: were all
+    else the same, the ratio would be other / (other - first + second), its `ceiling`."""
 
 
 class Bound(NamedTuple):

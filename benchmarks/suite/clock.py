@@ -8,12 +8,16 @@ from collections.abc import Callable
 from typing import Any
 
 PROFILED = False
+BEFORE: list[Callable[[], None]] = []
+"""What is done just before the part that counts begins."""
 KEPT: dict[str, Any] = {}
 """What is printed of the part: `seconds`, `cpu_s`, `profile`."""
 
 
 def timed(part: Callable[[], Any]) -> Any:
     """Runs the part that counts, gives its result; called several times, the last one counts."""
+    for prepare in BEFORE:
+        prepare()
     if PROFILED:
         from .profiling import head, profiled
 

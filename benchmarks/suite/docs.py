@@ -19,11 +19,14 @@ Every figure is a process of its own: seconds are the median of some rounds with
 highest in brackets, memory is the most that its largest process held. Ways of one case run by turns
 (A B C, A B C), and a ratio is of two figures of the same round: other's time over ours, so that 2
 is twice as fast. What takes a minute or more runs in one round, and stands beside every round.
-Absolute times depend on the machine: read the ratios.
+Where a goal is met or missed by less than a tenth, all that decide it run in two rounds more, and
+all rounds count. "Possible" is what a ratio would be were all the same but what the two have to do
+differently by nature. Absolute times depend on the machine: read the ratios.
 
-"Warm" is after start-up: imports, cached machine code and a small file are behind it. Other lines
-of the command count everything from the start of the process to its end. `ours` includes finished
-Parquet, its commit to the warehouse and the matching of ranks; a peer's time is what it says.
+"Warm" is after start-up: imports, cached machine code and a small file are behind it. Files are in
+the system's cache but where a line says that they are on disk alone. Other lines of the command
+count everything from the start of the process to its end. `ours` includes finished Parquet, its
+commit to the warehouse and the matching of ranks; a peer's time is what it says.
 """
 
 AGAINST = ("times", "of the speed of")

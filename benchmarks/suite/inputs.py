@@ -127,6 +127,14 @@ class Inputs:
             return str(e).strip().splitlines()[-1]
         return ""
 
+    def no_cold(self, path: Path) -> str:
+        """Why the system cannot be made to let go of a file here; "" where it can."""
+        try:
+            measured([sys.executable, "-m", RUN_WAY, "limits.files.forgotten_there", str(path)])
+        except RuntimeError as e:
+            return str(e).strip().splitlines()[-1]
+        return ""
+
     def _make(self, what: str, *words: object) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         measured([sys.executable, "-m", "benchmarks.suite.make", what, *map(str, words)])
@@ -137,6 +145,9 @@ class NamesOnly(Inputs):
 
     in_notebooks = ()
     no_simdjson = ""
+
+    def no_cold(self, path: Path) -> str:
+        return ""
 
     def _make(self, what: str, *words: object) -> None:
         path = Path(str(words[1] if what in ("gzipped", "repeated", "nsys") else words[0]))

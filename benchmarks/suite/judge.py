@@ -73,19 +73,60 @@ def _ratio(case: Case, ratio: Ratio, rounds: Rounds, missing: dict[str, str]) ->
     ours, other = (ways[n] for n in (ratio.ours, ratio.other))
     times = [
         _unit_s(case, other, theirs, ratio.clock) / _unit_s(case, ours, mine, ratio.clock)
-        for mine, theirs in zip(_every(rounds[ours.name]), _every(rounds[other.name]), strict=True)
+        for mine, theirs in zip(_every(ours, rounds), _every(other, rounds), strict=True)
         if mine is not None and theirs is not None
     ]
     if not times:
         return {**out, **_verdict(ratio.at_least, None), "why": "never in one round"}
     out |= {"values": times, **spread(times, "times")}
+    if ratio.instead is not None and not any(n in missing for n in ratio.instead):
+        out["ceiling"] = _ceiling(case, ratio, rounds)
     return {**out, **_verdict(ratio.at_least, times, at_most=False)}
 
 
-def _every(of_way: list[Any]) -> list[Any]:
-    """The rounds; where a way takes so long that it ran in one alone, that one for each."""
-    ran = [r for r in of_way if r is not None]
-    return ran * len(of_way) if len(ran) == 1 else of_way
+def _ceiling(case: Case, ratio: Ratio, rounds: Rounds) -> float:
+    """The ratio were all the same but for the parts that differ by nature; by medians."""
+    ways = {w.name: w for w in case.ways}
+
+    def seconds(name: str) -> float:
+        ran = [r for r in rounds[name] if r is not None]
+        return statistics.median(_seconds(ways[name], r, ratio.clock) for r in ran)
+
+    other, less, more = (seconds(n) for n in (ratio.other, *(ratio.instead or ())))
+    return other / (other - less + more)
+
+
+def _every(way: Way, rounds: Rounds) -> list[Any]:
+    """The rounds; of a way that runs in few, as it takes so long, the last stands beside others."""
+    out, last = [], None
+    if way.rounds is None:
+        return rounds[way.name]
+    for r in rounds[way.name]:
+        last = last if r is None else r
+        out.append(last)
+    return out
+
+
+CLOSE = 0.1
+"""Goals that are met or missed by less are looked at in further rounds."""
+
+
+def in_doubt(case: Case, rounds: Rounds, missing: dict[str, str]) -> set[str]:
+    """Ways whose times decide a goal that is close."""
+    found: set[str] = set()
+    for ratio in case.ratios:
+        told = _ratio(case, ratio, rounds, missing)
+        if ratio.at_least and _close(told.get("median_times"), ratio.at_least):
+            found |= {ratio.ours, ratio.other}
+    for bound in case.bounds:
+        told = _bound(case, bound, rounds, missing)
+        if bound.what != "peak_bytes" and _close(told.get("median_value"), bound.bound):
+            found.add(bound.way)
+    return found
+
+
+def _close(value: float | None, goal: float) -> bool:
+    return value is not None and abs(value - goal) <= CLOSE * goal
 
 
 def _unit_s(case: Case, way: Way, took: dict[str, Any], clock: str = "") -> float:

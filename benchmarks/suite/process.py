@@ -29,6 +29,7 @@ def run(way: Way, scratch: Path, by_cpu: bool = False) -> dict[str, Any]:
     # A file that stands is opened, not made anew, by some: only the folder is there.
     command = [word.replace(OUT, str(out)) for word in way.command]
     whole = os.sched_getaffinity(0)
+    os.sync()  # or what others wrote goes to disk while this is measured
     try:
         os.sched_setaffinity(0, set(sorted(whole)[: way.cores]))
         try:

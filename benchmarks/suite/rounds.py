@@ -10,22 +10,36 @@ from . import process
 from .case import Case, Way
 
 Rounds = dict[str, list[dict[str, Any] | None]]
+InDoubt = Callable[[Case, Rounds, dict[str, str]], set[str]]
+
+FURTHER = 2
+"""Rounds more, at most, while a goal is close: of all that decide it, whoever wins by them."""
 
 
 def measured(
-    case: Case, runs: int, scratch: Path, tell: Callable[[str], None], by_cpu: bool = False
+    case: Case,
+    runs: int,
+    scratch: Path,
+    tell: Callable[[str], None],
+    by_cpu: bool = False,
+    in_doubt: InDoubt | None = None,
 ) -> tuple[Rounds, dict[str, str]]:
     """What each way took in each round (None where it is not run so often), and what is missing.
 
-    A way that fails is missing, with its last words.
+    A way that fails is missing, with its last words. Ways that are `in_doubt` after all rounds run
+    in FURTHER ones too, those that run in few rounds as well.
     """
     rounds: Rounds = {w.name: [] for w in case.ways if not w.missing}
     missing = {w.name: w.missing for w in case.ways if w.missing}
-    for k in range(runs):
+    for k in range(runs + FURTHER):
+        doubted = set() if k < runs or in_doubt is None else in_doubt(case, rounds, missing)
+        if k >= runs and not doubted:
+            break
         for way in case.ways:
             if way.name in missing:
                 continue
-            if way.rounds is not None and k >= way.rounds:
+            wanted = way.name in doubted if k >= runs else way.rounds is None or k < way.rounds
+            if not wanted:
                 rounds[way.name].append(None)
                 continue
             try:

@@ -111,7 +111,7 @@ def _without(case: Case, skip: str) -> Case:
 
 
 def _one(case: Case, runs: int, scratch: Path, by_cpu: bool) -> dict[str, Any]:
-    took, missing = rounds.measured(case, runs, scratch, _tell, by_cpu)
+    took, missing = rounds.measured(case, runs, scratch, _tell, by_cpu, judge.in_doubt)
     kept = judge.judged(case, took, missing)
     for name, part in judge.missed(kept):
         way = next(w for w in case.ways if w.name == name)

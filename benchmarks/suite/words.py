@@ -38,12 +38,13 @@ def time_of(way: dict[str, Any]) -> str:
 
 
 def ratio(found: dict[str, Any]) -> str:
-    """`12.3 (11.9 to 12.8)`, or why there is none."""
+    """`12.3 (11.9 to 12.8)`, and what it could be at most if that is known; or `-`."""
     if "why" in found:
         return "-"
     low, high = found["low_times"], found["high_times"]
     spread = "" if low == high else f" ({number(low)} to {number(high)})"
-    return number(found["median_times"]) + spread
+    ceiling = f", {number(found['ceiling'])} possible" if "ceiling" in found else ""
+    return number(found["median_times"]) + spread + ceiling
 
 
 def bound(found: dict[str, Any], value: float) -> str:

@@ -33,6 +33,8 @@ CALL_COLUMNS = (
     "event_id", "name", "start_ns", "end_ns", "thread", "external_id", *ARGS, "record_function_id",
 )  # fmt: skip
 
+COLLECTIVES = TABLES["collectives"].schema
+
 MOST_ROWS = 1 << 62
 """A split of more rows is none."""
 
@@ -529,11 +531,15 @@ def _tell_api(part: Part, args: dict, members: tuple[int, ...] | None) -> None:
         part.out_bytes = _bytes(out_n, dtype)
 
 
-def _fitting(values: list, column: str, tally: Tally) -> list:
+def _fitting(values: list, column: str, tally: Tally) -> list | pa.Array:
     """Integers that fit their column; the others are null and counted."""
-    type = TABLES["collectives"].schema.field(column).type
+    type = COLLECTIVES.field(column).type
     if not pa.types.is_integer(type):
         return values
+    try:
+        return pa.array(values, type)
+    except (pa.ArrowInvalid, OverflowError):
+        pass  # one does not fit
     limit = 1 << (type.bit_width - 1)
     out = [v if v is None or -limit <= v < limit else None for v in values]
     tally.add("size_out_of_range", None, out.count(None) - values.count(None))

@@ -186,6 +186,8 @@ STRING_THREAD = -(2**62)
 
 def thread_codes(tid: np.ndarray, tid_sym: np.ndarray) -> np.ndarray:
     """One integer a host thread: its number, or from STRING_THREAD down where it is a string."""
+    if not len(tid) or tid.min() != NULL:
+        return tid
     return np.where(tid != NULL, tid, STRING_THREAD - tid_sym.astype(np.int64))
 
 

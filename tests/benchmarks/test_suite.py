@@ -27,6 +27,7 @@ from benchmarks.suite import (
     rounds,
     run,
     table,
+    words,
 )
 from benchmarks.suite.case import LIMIT, OURS, PEER, Bound, Case, Ratio, Way
 from benchmarks.suite.stages import formats
@@ -104,6 +105,45 @@ def test_a_goal_missed_is_said_missed(known, tmp_path):
         ("it", "not run", None),
     ]
     assert judge.missed(found) == [("ours", "")]
+
+
+def test_close_goals_have_further_rounds_of_all_that_decide_them(tmp_path):
+    log = tmp_path / "log"
+    one = Case(
+        "c", "s", 1, "u",
+        (Way("ours", OURS, says(log, "ours", 1, 1, 1, 1), clock="inside_s"),
+         Way("peer", PEER, says(log, "peer", 1.05, 0.9, 0.8, 0.9), clock="inside_s", rounds=1),
+         Way("far", PEER, says(log, "far", 9, 9), clock="inside_s"),
+         Way("limit", LIMIT, says(log, "limit", 7, 7), clock="inside_s")),
+        (Ratio("ours", "peer", 1, "as fast"), Ratio("ours", "far", 2, "twice"),
+         Ratio("ours", "limit")),
+        (Bound("ours", "peak_bytes", 1e12, "memory"),),
+    )  # fmt: skip
+    rounds_of, missing = rounds.measured(
+        one, 2, tmp_path, lambda line: None, in_doubt=judge.in_doubt
+    )
+    turns = log.read_text().split()
+    # The peer ran once, 5 % from the goal; then twice more, and the goal is missed by 10 %.
+    assert turns == ["ours", "peer", "far", "limit", "ours", "far", "limit", *["ours", "peer"] * 2]
+    peer, far, limit = judge.judged(one, rounds_of, missing)["ratios"]
+    assert peer["values"] == [1.05, 1.05, 0.9, 0.8]
+    assert (peer["verdict"], peer["edge"]) == ("missed", True)
+    assert far["values"] == [9, 9]
+    assert limit["values"] == [7, 7]
+    sure = Case("c", "s", 1, "u", one.ways, (Ratio("ours", "peer", 0.5, "half"),))
+    assert judge.in_doubt(sure, rounds_of, missing) == set()
+    assert judge.in_doubt(one, {}, {"ours": "", "peer": "", "far": ""}) == set()
+
+
+def test_what_a_ratio_could_be_at_most(known, tmp_path):
+    instead = (Ratio("ours", "peer", 1, "it", instead=("half", "ours")),)
+    found = measure(Case(**{**known.__dict__, "ratios": instead}), 3, tmp_path)
+    # The peer's 10 seconds, were ours' 2 in the place of half's 1 all that differs.
+    assert found["ratios"][0]["ceiling"] == pytest.approx(10 / 11)
+    assert words.ratio(found["ratios"][0]) == "10 (5 to 20), 0.909 possible"
+    gone = (Ratio("ours", "peer", 1, "it", instead=("half", "absent")),)
+    found = measure(Case(**{**known.__dict__, "ratios": gone}), 1, tmp_path)
+    assert "ceiling" not in found["ratios"][0]
 
 
 def test_answers_that_differ_are_said(known, tmp_path):
@@ -238,6 +278,7 @@ def test_the_whole_run_from_command_to_page(known, tmp_path, monkeypatch, capsys
     monkeypatch.setitem(run.MODULES, "test", ("test",))
     monkeypatch.setattr(command, "STAGES_IN_ORDER", ("test",))
     monkeypatch.setattr(history, "RUNS", tmp_path / "runs.jsonl")
+    monkeypatch.setattr(rounds, "FURTHER", 0)
     slow = Way("slow", OURS, case.way("command.retime", "--help"), clock="inside_s")
 
     def cases(_):
@@ -302,6 +343,9 @@ class Stubs(inputs.Inputs):
     in_notebooks = ("waits",)  # type: ignore[assignment]
     no_simdjson = ""  # type: ignore[assignment]
 
+    def no_cold(self, path):
+        return ""
+
     def _make(self, what, *words):
         goal = words[1] if what in ("gzipped", "repeated", "nsys") else words[0]
         if what == "generated":
@@ -330,6 +374,7 @@ def test_every_case_is_of_ways_that_there_are(tmp_path, monkeypatch, size):
             ways = {w.name for w in one.ways}
             assert len(ways) == len(one.ways), one.name
             told = {r.ours for r in one.ratios} | {r.other for r in one.ratios}
+            told |= {n for r in one.ratios for n in r.instead or ()}
             told |= {b.way for b in one.bounds} | {n for group in one.same for n in group}
             assert told | set(one.grows) <= ways, one.name
             for way in one.ways:
@@ -361,7 +406,7 @@ def test_the_list_names_every_case_and_makes_nothing(tmp_path, capsys, monkeypat
     monkeypatch.setattr(inputs, "measured", None)
     assert command.main(["list", "--large", "--folder", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for words in ("ingest, Kineto, 400 MB: ", "routing csv, a part in 16", "views of 1,024 ranks"):
-        assert sum(words in line for line in lines) == 1, words
+    for name in ("ingest, Kineto, 400 MB: ", "routing csv, a part in 16", "views of 1,024 ranks"):
+        assert sum(name in line for line in lines) == 1, name
     assert {line.split()[0] for line in lines} == set(run.STAGES_IN_ORDER)
     assert list(tmp_path.iterdir()) == []

@@ -38,6 +38,27 @@ def test_ingest_reads_the_same_from_gzip(trace, tmp_path):
     assert clock.KEPT["seconds"] > 0
 
 
+def test_a_cold_file_is_in_no_cache_when_the_clock_starts(trace, tmp_path, monkeypatch):
+    try:
+        files.forgotten_there(str(trace))
+    except SystemExit as e:
+        pytest.skip(str(e))
+    held, before = [], []
+    monkeypatch.setattr(clock, "BEFORE", before)
+    monkeypatch.setattr(ingest, "ours", lambda *words: clock.timed(lambda: held.append(
+        files.held_bytes(words[0]))))  # fmt: skip
+    trace.read_bytes()
+    assert files.held_bytes(str(trace)) >= trace.stat().st_size
+    ingest.cold(str(trace), str(trace), str(tmp_path), "1")
+    assert held == [0]
+
+
+def test_hashed_limits_read_all(trace):
+    n = trace.stat().st_size
+    assert files.read_hashed(str(trace))["rows"] == n
+    assert files.inflate_hashed(f"{trace}.gz")["rows"] == n
+
+
 def test_peers_read_every_event(trace, tmp_path):
     whole = files.read(str(trace))["rows"]
     assert whole == trace.stat().st_size == files.inflate(f"{trace}.gz")["rows"]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.limits import files
+from benchmarks.suite import clock
 from benchmarks.suite.clock import timed
+
+
+def cold(big: str, small: str, out: str, workers: str) -> dict[str, Any]:
+    """As `ours`, of a file that the system's cache has not: what was just uploaded lies on disk."""
+    clock.BEFORE.append(lambda: files.forget(big))
+    return ours(big, small, out, workers)
 
 
 def ours(big: str, small: str, out: str, workers: str) -> dict[str, Any]:
