@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..machine_code import Code, Function
 
 _COLUMNS = "i8:2 i4:2 f8:1 i8:1 i8:1 u1:1 f8:1 i8:1 u1:1 i8:1 i8:1"
-_SUMS = "i8:1 i8:2 i8:1 i8:2 i8:1 f8:1 i8:1"
+_SUMS = "i8:1 i8:2 i8:1 i8:2 i8:1 f8:1 u4:1"
 
 CODE = Code(
     module="retime.ingest.moe.plain_blocks",

@@ -100,7 +100,7 @@ class _Block:
         self._groups = np.full((1024, len(GROUP_KEYS)), -1, np.int64)
         self._slots = np.empty(4096, np.int64)
         self._sums = np.zeros(1024)
-        self._met = np.zeros(MAX_EXPERTS, np.int64)
+        self._met = np.zeros(MAX_EXPERTS, np.uint32)
 
     def begin(self, fast: Functions, rank: int | None) -> None:
         """Forgets the block before."""

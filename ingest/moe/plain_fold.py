@@ -171,6 +171,38 @@ def _is_here(row, integers, texts, used, key, own):
 
 
 @jit
+def _run_end(row, n, integers, texts, id_ends, listed, weighed, used, key, own):
+    """One past the rows from `row` on that are of the place of this key, each with some experts and
+    without weights."""
+    while (
+        row < n
+        and listed[row]
+        and not weighed[row]
+        and id_ends[row + 1] > id_ends[row]
+        and _is_here(row, integers, texts, used, key, own)
+    ):
+        row += 1
+    return row
+
+
+@jit
+def _first_new(ids, first, last, place, groups, met):
+    """The first of these ids that was not met last in the place, `last` for none."""
+    for k in range(first, last):
+        expert = ids[k]
+        if expert < 0 or expert >= MAX_EXPERTS or groups[met[expert], 0] != place:
+            return k
+    return last
+
+
+@jit
+def _count(ids, first, last, groups, met):
+    """Adds a token for each of these ids to the group that it was last met in."""
+    for k in range(first, last):
+        groups[met[ids[k]], 4] += 1
+
+
+@jit
 def _weigh(group, weight, groups, sums):
     """Adds a weight, which may be none (no number); False for one that is not finite."""
     if weight == weight:
@@ -201,7 +233,24 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
             state[_LISTS] = listed[0]
     lists = state[_LISTS]
     place = state[_PLACE]
-    for row in range(state[_ROW], n):
+    # Whether a row is no more than a token with its experts.
+    bare = lists and not (counted or used[N_INTEGERS + _CLASS] or used[N_INTEGERS + _SPACE]
+                          or used[_PHYSICAL])  # fmt: skip
+    row = state[_ROW]
+    end = row
+    while row < n:
+        if bare and place >= 0:
+            # Nearly every row: what it chose, its place has had before.
+            if row >= end:
+                end = _run_end(row, n, integers, texts, id_ends, listed, weighed, used,
+                               places[place], state[_OWN])  # fmt: skip
+            first = id_ends[row]
+            new = _first_new(ids, first, id_ends[end], place, groups, met)
+            while row < end and id_ends[row + 1] <= new:
+                row += 1
+            _count(ids, first, id_ends[row], groups, met)
+            if row == n:
+                break
         if listed[row] != lists:
             # Their sums stand in another order where a block has both.
             return NOT_PLAIN
@@ -214,6 +263,7 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
                 state[_ROW] = row
                 return found
             place = state[_PLACE]
+            end = row
         code = _text(_CLASS, row, texts, used)
         sort = class_of[code] if code >= 0 else -1
         code = _text(_SPACE, row, texts, used)
@@ -227,18 +277,11 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
         if lists:
             if heavier and weight_ends[row + 1] - heavy != count:
                 return NOT_PLAIN
-            usual = count > 0 and sort < 0 and physical == NULL and not (physically or heavier)
             for k in range(first, first + count):
                 expert = ids[k]
                 if expert < -1 or expert >= MAX_EXPERTS:
                     return NOT_PLAIN
                 some = some or expert >= 0
-                usual = usual and expert >= 0 and groups[met[expert], 0] == place
-            if usual:
-                # Nearly every row: what it chose, its place has had before.
-                for k in range(first, first + count):
-                    groups[met[ids[k]], 4] += tokens
-                continue
             steps = count if some else 1
         else:
             if not (-1 <= physical < MAX_EXPERTS or physical == NULL):
@@ -266,7 +309,7 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
             if expert == -1:
                 expert = NULL
             usual = expert >= 0 and sort < 0 and physical == NULL and not physically
-            group = met[expert] if usual else 0
+            group = np.int64(met[expert]) if usual else 0
             if not usual or groups[group, 0] != place:
                 its = sort
                 if its < 0:
@@ -286,5 +329,6 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
             # None is no number; what else is no finite one is told of elsewhere.
             if not _weigh(group, weight, groups, sums):
                 return NOT_PLAIN
+        row += 1
     state[_ROW] = n
     return DONE

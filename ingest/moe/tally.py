@@ -92,27 +92,38 @@ def _count_fast(fast: Functions, ids: np.ndarray, weights: np.ndarray | None) ->
         experts = np.flatnonzero(tokens)
         return Counted(experts, tokens[experts], None, 0, 0, 0, 0)
     rows = max(1, COUNT_AT_ONCE // max(1, ids.shape[1]))
-    used = np.zeros(ids.shape[1], np.uint8)
-    for at in range(0, len(ids), rows):
-        if fast["used_columns"](_in_order(ids[at : at + rows], np.int64), used) == len(used):
-            break
     scratch = _scratch()
-    told = np.zeros(5, np.int64)
-    total, none = np.zeros(0), np.zeros((0, 0))
+    told = scratch.told
+    told[:] = 0
+    total = np.zeros(0)
     for at in range(0, len(ids), rows):
         part = _in_order(ids[at : at + rows], np.int64)
-        w = none if weights is None else _in_order(weights[at : at + rows], np.float64)
-        fast["count_into"](part, w, used, scratch.tokens, scratch.sums, told)
+        w = _NONE if weights is None else _in_order(weights[at : at + rows], np.float64)
+        fast["count_into"](part, w, scratch.tokens, scratch.sums, told)
         if weights is not None:
             # Summed part by part, as above.
             total = added(total, scratch.sums[: told[4]])
             scratch.sums[: told[4]] = 0.0
-    found = scratch.tokens[: told[4]]
+    n_padding, missing, n_beyond, n_bad, end = told.tolist()
+    found = scratch.tokens[:end]
     experts = np.flatnonzero(found)
     tokens = found[experts]
     found[:] = 0
     kept = None if weights is None else total[experts]
-    return Counted(experts, tokens, kept, *told[:4].tolist())
+    n_dropped = _dropped(fast, ids, rows) if missing else 0
+    return Counted(experts, tokens, kept, n_padding, n_dropped, n_beyond, n_bad)
+
+
+def _dropped(fast: Functions, ids: np.ndarray, rows: int) -> int:
+    """Choices of none, of tokens that have another, in columns with any choice."""
+    used = np.zeros(ids.shape[1], np.uint8)
+    for at in range(0, len(ids), rows):
+        if fast["used_columns"](_in_order(ids[at : at + rows], np.int64), used) == len(used):
+            break
+    return sum(
+        fast["dropped"](_in_order(ids[at : at + rows], np.int64), used)
+        for at in range(0, len(ids), rows)
+    )
 
 
 def _in_order(values: np.ndarray, kind: type) -> np.ndarray:
@@ -126,6 +137,7 @@ class _Scratch(threading.local):
     def __init__(self):
         self.tokens = np.zeros(MAX_EXPERTS, np.int64)
         self.sums = np.zeros(MAX_EXPERTS)
+        self.told = np.zeros(5, np.int64)
 
 
 @functools.cache
@@ -133,6 +145,7 @@ def _scratch() -> _Scratch:
     return _Scratch()
 
 
+_NONE = np.zeros((0, 0))
 _NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
 
 
