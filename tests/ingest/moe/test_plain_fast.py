@@ -313,13 +313,18 @@ def test_sums_of_weights_do_not_depend_on_cores():
 def test_chunks_of_any_size_give_the_same(tmp_path, both, monkeypatch, kind, rows):
     monkeypatch.setattr(plain_fast, "CHUNK_ROWS", rows)
     monkeypatch.setattr(plain_fast._rooms, "block", None)
+    some = []
     for seed in range(6):
         rng = random.Random(f"{kind} {rows} {seed}")
         path = tmp_path / f"x{seed}.{kind}"
-        write(path, rows_of(rng, 60), kind, rng)
+        of_tokens = [{k: v for k, v in r.items() if seed < 3 or k != "count"}
+                     for r in rows_of(rng, 60)]  # fmt: skip
+        write(path, of_tokens, kind, rng)
         quick, slow, taken = both(path)
         same(quick, slow)
-    assert any(taken)
+        some += taken
+    # Where a count comes late, rows before it are summed by then.
+    assert sum(some) >= 3
 
 
 @pytest.mark.parametrize("kind", KINDS)
