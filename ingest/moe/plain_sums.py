@@ -13,9 +13,9 @@ from ..collect import Collector
 from ..errors import UnusableInput
 from ..schema import TABLES
 from ..values import MAX_RANK
+from .counted import MAX_EXPERTS
 from .plain_columns import CLASSES, NULL, PLACE_KEYS, SPACES
 from .plain_frames import KEYS, Sums, frame_of
-from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
     from ..sources import Source

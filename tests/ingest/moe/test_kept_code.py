@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from retime.ingest import machine_code
-from retime.ingest.moe import kept_code, plain_blocks_code, tally, tally_fast, tally_fast_code
+from retime.ingest.moe import counted, kept_code, plain_blocks_code, tally_fast, tally_fast_code
 
 CODES = (tally_fast_code.CODE, plain_blocks_code.CODE)
 
@@ -146,9 +146,9 @@ def test_counts_leave_nothing_behind_for_the_next():
     ids = np.array([[1, 65535], [-1, 4], [-1, -1]])
     weights = np.array([[0.5, 1.0], [0.0, np.inf], [1.0, 1.0]])
     for _ in range(2):
-        counted = tally._count_fast(fast, ids, weights)
-        assert counted.experts.tolist() == [1, 4, 65535]
-        assert counted.tokens.tolist() == [1, 1, 1]
-        assert counted.weights is not None
-        assert counted.weights.tolist() == [0.5, 0.0, 1.0]
-        assert (counted.n_padding, counted.n_dropped, counted.n_bad_weights) == (1, 1, 1)
+        found = counted._count_fast(fast, ids, weights)
+        assert found.experts.tolist() == [1, 4, 65535]
+        assert found.tokens.tolist() == [1, 1, 1]
+        assert found.weights is not None
+        assert found.weights.tolist() == [0.5, 0.0, 1.0]
+        assert (found.n_padding, found.n_dropped, found.n_bad_weights) == (1, 1, 1)
