@@ -19,47 +19,55 @@ WITH numbered AS (
         count(expert_rank) = count(*) AS recorded
     FROM numbered
     GROUP BY ALL
+), lists AS (
+    -- By a number: rows of routing then carry no lists of ranks, which grow with the job.
+    SELECT job, size, ranks, dense_rank() OVER (ORDER BY job, ranks) AS list
+    FROM comms
+    WHERE dim = 'ep'
 ), groups AS (
     SELECT
         job,
         min(size) AS size,
         min(size) = max(size) AND min(size) > 1 AS usable,
         count(DISTINCT list_sort(ranks)) AS n_groups,
-        any_value(ranks) AS ranks
-    FROM comms
-    WHERE dim = 'ep' AND size IS NOT NULL
+        any_value(list) FILTER (ranks IS NOT NULL) AS list
+    FROM lists
+    WHERE size IS NOT NULL
     GROUP BY job
 ), members AS (
-    SELECT job, rank, any_value(ranks) AS ranks
-    FROM (SELECT job, ranks, unnest(ranks) AS rank FROM comms WHERE dim = 'ep')
+    SELECT job, rank, any_value(list) AS list
+    FROM (SELECT job, list, unnest(ranks) AS rank FROM lists)
     GROUP BY job, rank
-    HAVING count(DISTINCT ranks) = 1
+    HAVING count(DISTINCT list) = 1
 ), all_members AS (
     SELECT job, count(DISTINCT rank) AS n_members FROM members GROUP BY job
+), holders AS (
+    SELECT list, unnest(ranks) AS rank, generate_subscripts(ranks, 1) - 1 AS place
+    FROM (SELECT DISTINCT list, ranks FROM lists)
 ), placed AS (
     SELECT
-        n.*, c.n_experts, c.recorded, g.n_groups, g.ranks AS only_ranks,
+        n.*, c.n_experts, c.recorded,
         CASE WHEN NOT c.recorded AND g.usable AND c.n_experts % g.size = 0 THEN g.size END
             AS n_places,
-        (n.expert // (c.n_experts // n_places))::INTEGER AS place
+        (n.expert // (c.n_experts // n_places))::INTEGER AS place,
+        CASE WHEN place IS NOT NULL
+             THEN coalesce(m.list, CASE WHEN g.n_groups = 1 THEN g.list END) END AS list
     FROM numbered n
     JOIN counted c
         ON c.job = n.job AND c.source IS NOT DISTINCT FROM n.source
         AND c.block IS NOT DISTINCT FROM n.block AND c.id_space = n.id_space
     LEFT JOIN groups g ON g.job = n.job
+    LEFT JOIN members m ON m.job = n.job AND m.rank = n.rank
 )
 SELECT
     p.job, p.source, p.block, p.layer, p.step, p.rank, p.id_space, p.expert, p.n_experts, p.tokens,
     p.weight_sum,
-    CASE WHEN p.recorded THEN p.expert_rank
-         WHEN p.place IS NULL THEN NULL
-         WHEN m.ranks IS NOT NULL THEN m.ranks[p.place + 1]
-         WHEN p.n_groups = 1 THEN p.only_ranks[p.place + 1] END AS expert_rank,
+    CASE WHEN p.recorded THEN p.expert_rank ELSE h.rank END AS expert_rank,
     CASE WHEN p.recorded THEN NULL ELSE p.place END AS expert_place,
     CASE WHEN p.recorded THEN 'recorded' WHEN p.place IS NOT NULL THEN 'contiguous' END AS placement,
     p.n_places, CASE WHEN NOT p.recorded THEN a.n_members END AS n_members
 FROM placed p
-LEFT JOIN members m ON m.job = p.job AND m.rank = p.rank
+LEFT JOIN holders h ON h.list = p.list AND h.place = p.place
 LEFT JOIN all_members a ON a.job = p.job;
 
 -- An expert of a layer in a step, with the tokens that chose it (a token with k experts counts once
@@ -99,7 +107,7 @@ CREATE VIEW expert_load (
 WITH loads AS (
     SELECT
         job, step, layer, block, source, id_space, expert,
-        CASE WHEN count(DISTINCT expert_rank) = 1 AND count(expert_rank) = count(*)
+        CASE WHEN min(expert_rank) = max(expert_rank) AND count(expert_rank) = count(*)
              THEN any_value(expert_rank) END AS expert_rank,
         any_value(expert_place) AS expert_place,
         any_value(placement) AS placement,

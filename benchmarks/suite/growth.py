@@ -13,6 +13,10 @@ NOTHING_S = 0.05
 """A part that takes less at the largest size is start-up and noise: no power is told of it."""
 
 REASONS: dict[str, str] = {
+    "queries, every view: expert_load": (
+        "each rank routes to each expert, and the made-up job has as many experts as ranks: four "
+        "times the ranks are sixteen times the rows of routing, which take ten times as long"
+    ),
     "queries, every view: replay_scores": (
         "for every eight ranks of a job it walks the whole graph once: what it asks is ranks times "
         "events"

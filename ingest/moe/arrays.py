@@ -16,7 +16,7 @@ from ..pickles.torchfile import is_torch_head
 from ..pickles.zips import ZIP
 from ..texts import whole
 from ..values import integer
-from .tally import MAX_EXPERTS
+from .counted import MAX_EXPERTS
 
 if TYPE_CHECKING:
     from ..sources import Source

@@ -19,8 +19,9 @@ from .arrays import (
     ranks_of,
     scalar,
 )
+from .counted import MAX_EXPERTS, count, tell_odd
 from .deepep import KEYS
-from .tally import MAX_EXPERTS, Routing, count, fits_i32, fits_rank, tell_odd
+from .tally import Routing, fits_i32, fits_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa

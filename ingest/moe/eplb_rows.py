@@ -12,7 +12,8 @@ from ..errors import UnusableInput
 from ..pickles.zips import ZIP
 from ..texts import whole
 from .arrays import MAX_BYTES, NPY, first_scalar, integers, load, logical_map, numbers, ranks_of
-from .tally import MAX_EXPERTS, Routing
+from .counted import MAX_EXPERTS
+from .tally import Routing
 
 if TYPE_CHECKING:
     import pyarrow as pa

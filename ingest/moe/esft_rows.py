@@ -12,8 +12,9 @@ import numpy as np
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import lines, whole
+from .counted import count, tell_odd
 from .esft import IDS
-from .tally import Routing, count, tell_odd
+from .tally import Routing
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from ..collect import Collector
 from ..errors import UnusableInput
 from ..parquet_in import TROUBLE, opened
-from .tally import MAX_EXPERTS, Routing, added
+from .counted import MAX_EXPERTS, added
+from .tally import Routing
 
 if TYPE_CHECKING:
     from ..sources import Source

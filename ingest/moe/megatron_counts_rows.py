@@ -10,8 +10,9 @@ import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
+from .counted import MAX_EXPERTS
 from .megatron_lines import I64, Small, block_name, records, tell_layers
-from .tally import MAX_EXPERTS, Routing
+from .tally import Routing
 
 if TYPE_CHECKING:
     import pyarrow as pa

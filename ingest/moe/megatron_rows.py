@@ -11,9 +11,10 @@ import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
+from .counted import count, tell_odd
 from .kept_code import functions
 from .megatron_lines import I64, Small, block_name, records, tell_layers
-from .tally import Routing, count, tell_odd
+from .tally import Routing
 from .tally_fast_code import CODE
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from ..errors import UnusableInput
 from ..pickles.safe_pickle import loads
 from ..texts import whole
 from .arrays import scalar
-from .tally import MAX_EXPERTS, Routing, fits_i32
+from .counted import MAX_EXPERTS
+from .tally import Routing, fits_i32
 
 if TYPE_CHECKING:
     import pyarrow as pa

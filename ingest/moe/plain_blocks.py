@@ -9,9 +9,10 @@ Importing this module costs numba: `plain_blocks_code` says what of it is kept a
 from __future__ import annotations
 
 from .plain_columns import DONE, NOT_PLAIN, STATE
-from .plain_fold import fold, rehash
+from .plain_fold import fold
 from .plain_scan_csv import scan_csv
 from .plain_scan_json import scan_json
+from .plain_tables import rehash
 from .text_numbers import jit
 
 __all__ = ["fold", "rehash", "sum_csv", "sum_json"]

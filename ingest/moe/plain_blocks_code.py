@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..machine_code import Code, Function
 
+_MODULES = ("blocks", "columns", "fold", "keys", "scan_csv", "scan_json", "tables", "words")
 _COLUMNS = "i8:2 i4:2 f8:1 i8:1 i8:1 u1:1 f8:1 i8:1 u1:1 i8:1 i8:1"
-_SUMS = "i8:1 i8:2 i8:1 i8:2 i8:1 f8:1 i8:1"
+_SUMS = "i8:1 i8:2 i8:1 i8:2 i8:1 f8:1 u4:1"
 
 CODE = Code(
     module="retime.ingest.moe.plain_blocks",
@@ -16,10 +17,8 @@ CODE = Code(
         Function("rehash", "i8:2 i8 i8 i8 i8:1 i8:1", returns=False),
     ),
     sources=(
-        *(
-            f"moe/plain_{m}.py"
-            for m in ("blocks", "columns", "fold", "scan_csv", "scan_json", "words")
-        ),
+        *(f"moe/plain_{m}.py" for m in _MODULES),
+        "moe/counted.py",
         "moe/text_numbers.py",
         "values.py",
     ),

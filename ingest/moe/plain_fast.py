@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..machine_code import Functions
+from .counted import MAX_EXPERTS
 from .kept_code import functions
 from .plain_arrow import NotPlain, Words, fill
 from .plain_blocks_code import CODE
@@ -35,7 +36,6 @@ from .plain_columns import (
     room,
 )
 from .plain_frames import Sums
-from .tally import MAX_EXPERTS
 
 _SEED = int.from_bytes(os.urandom(8), "little") >> 1
 
@@ -100,7 +100,7 @@ class _Block:
         self._groups = np.full((1024, len(GROUP_KEYS)), -1, np.int64)
         self._slots = np.empty(4096, np.int64)
         self._sums = np.zeros(1024)
-        self._met = np.zeros(MAX_EXPERTS, np.int64)
+        self._met = np.zeros(MAX_EXPERTS, np.uint32)
 
     def begin(self, fast: Functions, rank: int | None) -> None:
         """Forgets the block before."""

@@ -17,77 +17,19 @@ from .plain_columns import (
     EXPERTS,
     MOST_FIELDS,
     N_INTEGERS,
-    NAMES,
     NULL,
     SKIPPED,
     STATE,
     SUM,
     WEIGHTS,
 )
+from .plain_keys import before_blanks, key_at, skip_blanks, string_end
 from .plain_words import is_word, small_ids, word_code
 from .text_numbers import byte, decimal, integer, jit, trailing_zeros, word
 
 _AT, _N_WORDS = STATE.at, STATE.n_words
 
-_KEY = np.zeros((len(NAMES), 16), np.uint8)
-for _i, _n in enumerate(NAMES):
-    _KEY[_i, : len(_n)] = np.frombuffer(_n.encode(), np.uint8)
-_KEY_LENGTH = np.array([len(n) for n in NAMES])
-_KEY_WORDS = np.array(
-    [np.frombuffer((n + '"').encode().ljust(16, b"\0"), np.uint64) for n in NAMES]
-)
-_KEY_MASKS = np.array(
-    [np.frombuffer((b"\xff" * (len(n) + 1)).ljust(16, b"\0"), np.uint64) for n in NAMES]
-)
 _NULL = np.frombuffer(b"null", np.uint8)
-
-
-@jit
-def _space(buf, p):
-    while byte(buf, p) == 0x20 or byte(buf, p) == 0x09:
-        p += 1
-    return p
-
-
-@jit
-def _before(buf, p):
-    """Where the last byte before p is that is no blank."""
-    p -= 1
-    while byte(buf, p) == 0x20 or byte(buf, p) == 0x09:
-        p -= 1
-    return p
-
-
-@jit
-def _key(buf, p, guess):
-    """(column of the key whose text begins at p, where it ends), SKIPPED for another, -1 for one
-    that is not plain."""
-    if guess < SKIPPED:
-        first = (word(buf, p) ^ _KEY_WORDS[guess, 0]) & _KEY_MASKS[guess, 0]
-        second = (word(buf, p + 8) ^ _KEY_WORDS[guess, 1]) & _KEY_MASKS[guess, 1]
-        if first | second == np.uint64(0):
-            return guess, p + _KEY_LENGTH[guess]
-    end = _string(buf, p)
-    if end < 0:
-        return -1, p
-    for f in range(SKIPPED):
-        if _KEY_LENGTH[f] == end - p:
-            i = 0
-            while i < end - p and byte(buf, p + i) == _KEY[f, i]:
-                i += 1
-            if i == end - p:
-                return f, end
-    return SKIPPED, end
-
-
-@jit
-def _string(buf, p):
-    """Where the quote is that ends the string in which p is; -1 where it is not plain."""
-    while byte(buf, p) != 0x22:
-        if byte(buf, p) < 0x20 or byte(buf, p) == 0x5C or byte(buf, p) >= 0x80:
-            return -1
-        p += 1
-    return p
 
 
 @jit
@@ -148,11 +90,11 @@ def _list(buf, p, f, k, ids, weights):
     several = byte(buf, p) == 0x5B
     good = True
     if several:
-        p = _space(buf, p + 1)
+        p = skip_blanks(buf, p + 1)
         if f == EXPERTS:
             p, k = small_ids(buf, p, ids, k, 0x2C, 0x5D)
-            p = _space(buf, p)
-            if byte(buf, p) == 0x5D and byte(buf, _before(buf, p)) == 0x2C:
+            p = skip_blanks(buf, p)
+            if byte(buf, p) == 0x5D and byte(buf, before_blanks(buf, p)) == 0x2C:
                 return -1, k
     while not (several and byte(buf, p) == 0x5D):
         if f == EXPERTS:
@@ -164,9 +106,9 @@ def _list(buf, p, f, k, ids, weights):
         k += 1
         if not (good and several):
             break
-        p = _space(buf, p)
+        p = skip_blanks(buf, p)
         if byte(buf, p) == 0x2C:
-            p = _space(buf, p + 1)
+            p = skip_blanks(buf, p + 1)
             if byte(buf, p) == 0x5D:
                 return -1, k
         elif byte(buf, p) != 0x5D:
@@ -215,7 +157,7 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
         if at > 0:
             p += begins[at]
         else:
-            p = _space(buf, p)
+            p = skip_blanks(buf, p)
             if byte(buf, p) != 0x7B:
                 return -1
             p += 1
@@ -223,19 +165,19 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
             if at == MOST_FIELDS:
                 return -1
             begins[at] = p - line
-            p = _space(buf, p)
+            p = skip_blanks(buf, p)
             if byte(buf, p) != 0x22:
                 return -1
-            f, p = _key(buf, p + 1, order[at])
+            f, p = key_at(buf, p + 1, order[at])
             if f < 0 or (f < SKIPPED and seen & (1 << f)):
                 return -1
             order[at] = f
             at += 1
             seen |= 1 << f
-            p = _space(buf, p + 1)
+            p = skip_blanks(buf, p + 1)
             if byte(buf, p) != 0x3A:
                 return -1
-            p = _space(buf, p + 1)
+            p = skip_blanks(buf, p + 1)
             c = byte(buf, p)
             good = True
             if c == 0x6E and is_word(buf, p, _NULL):
@@ -252,7 +194,7 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
                 good = p >= 0
             elif f == SKIPPED:
                 if c == 0x22:
-                    p = _string(buf, p + 1) + 1
+                    p = string_end(buf, p + 1) + 1
                     good = p > 0
                 else:
                     _, p, good = decimal(buf, p, True)
@@ -270,7 +212,7 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
                     sums[row] = number
                 else:
                     start = p + 1
-                    p = -1 if c != 0x22 else _string(buf, start)
+                    p = -1 if c != 0x22 else string_end(buf, start)
                     if p < 0:
                         return -1
                     code, n_words = word_code(
@@ -281,13 +223,13 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
                     p += 1
             if not good:
                 return -1
-            p = _space(buf, p)
+            p = skip_blanks(buf, p)
             if byte(buf, p) == 0x2C:
                 p += 1
                 continue
             if byte(buf, p) != 0x7D:
                 return -1
-            p = _space(buf, p + 1)
+            p = skip_blanks(buf, p + 1)
             if byte(buf, p) == 0x0D:
                 p += 1
             if byte(buf, p) != 0x0A:

@@ -13,9 +13,9 @@ from ..collect import Collector
 from ..errors import UnusableInput
 from ..schema import TABLES
 from ..values import MAX_RANK
+from .counted import MAX_EXPERTS
 from .plain_columns import CLASSES, NULL, PLACE_KEYS, SPACES
 from .plain_frames import KEYS, Sums, frame_of
-from .tally import MAX_EXPERTS
 
 if TYPE_CHECKING:
     from ..sources import Source
@@ -27,6 +27,7 @@ MOST_TOKENS = 1 << 50
 MERGE_ROWS = 1 << 20
 MOST_ROWS = 1 << 22
 BATCH_ROWS = 131_072
+SLICE_ROWS = 16_384
 
 
 Block = pl.DataFrame | Sums
@@ -48,7 +49,7 @@ def sums_of(
             found = block.places[:, PLACE_KEYS.index("rank")].tolist()
             ranks.update(r for r in found if r != NULL)
         else:
-            part = summed(_choices(c, _sound(c, block, rank)))
+            part = _summed_choices(c, _sound(c, block, rank))
             n = part.height
             ranks.update(part["rank"].drop_nulls().unique().to_list())
         some = some or n > 0
@@ -132,6 +133,18 @@ _EVERY = {
     **dict.fromkeys(("block", "token_class", "id_space", "source"), pl.String()),
     "weight_sum": pl.Float64(), "experts": pl.List(pl.Int64), "weights": pl.List(pl.Float64),
 }  # fmt: skip
+
+
+def _summed_choices(c: Collector, rows: pl.DataFrame) -> pl.DataFrame:
+    """The sums of sound rows. A choice a row is many times the bytes: without weights, of which the
+    sums depend on what is summed at once, some rows after others, where all have lists or none."""
+    rows = rows.drop("token", "count")
+    n_listed = len(rows) - rows["experts"].null_count()
+    alike = n_listed in (0, len(rows))
+    weighed = rows["weights"].null_count() + rows["weight_sum"].null_count() < 2 * len(rows)
+    if weighed or not alike or len(rows) <= SLICE_ROWS:
+        return summed(_choices(c, rows))
+    return summed(pl.concat([summed(_choices(c, s)) for s in rows.iter_slices(SLICE_ROWS)]))
 
 
 def _choices(c: Collector, rows: pl.DataFrame) -> pl.DataFrame:

@@ -11,7 +11,8 @@ from ..collect import Collector
 from ..errors import UnusableInput
 from ..texts import lines
 from .arrays import integers, logical_map, mapped, ranks_of, scalar
-from .tally import MAX_EXPERTS, Routing, count, fits_i32, fits_rank, tell_odd
+from .counted import MAX_EXPERTS, count, tell_odd
+from .tally import Routing, fits_i32, fits_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa

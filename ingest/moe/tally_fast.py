@@ -8,11 +8,13 @@ Importing this module costs numba: `tally_fast_code` says what of it is kept as 
 
 from __future__ import annotations
 
+import numpy as np
+
 from .text_numbers import byte, integer, jit
 
-WITHOUT_CHOICE, DROPPED, BEYOND, BAD_WEIGHTS, END = range(5)
-"""Places in `told`: tokens without a choice, choices dropped, ids beyond all experts, weights that
-are no finite number, and one past the largest id met."""
+WITHOUT_CHOICE, MISSING, BEYOND, BAD_WEIGHTS, END = range(5)
+"""Places in `told`: tokens without a choice, choices of none of tokens with others, ids beyond all
+experts, weights that are no finite number, and one past the largest id met."""
 
 
 @jit
@@ -33,36 +35,69 @@ def used_columns(ids, used):
 
 
 @jit
-def count_into(ids, weights, used, tokens, sums, told):
+def dropped(ids, used):
+    """Choices of none in the columns that are `used`, of tokens that have another."""
+    n = 0
+    for i in range(ids.shape[0]):
+        some = False
+        missing = 0
+        for j in range(ids.shape[1]):
+            some = some or ids[i, j] != -1
+            missing += ids[i, j] == -1 and used[j] != 0
+        if some:
+            n += missing
+    return n
+
+
+@jit
+def count_into(ids, weights, tokens, sums, told):
     """Adds `ids` [tokens, choices] to `tokens`, and `weights` of that shape (or [0, 0] for none) to
-    `sums`, both by expert, and what is odd to `told`. `used` are the columns with any choice."""
+    `sums`, both by expert, and what is odd to `told`."""
     n, k = ids.shape
-    weighed = weights.shape[0] > 0
-    end = told[END]
+    most = np.int64(-1)
     for i in range(n):
-        none = 0
+        for j in range(k):
+            most = max(most, ids[i, j])
+    told[END] = max(told[END], min(most + 1, tokens.size))
+    for i in range(n):
+        good = 0
         for j in range(k):
             expert = ids[i, j]
             if 0 <= expert < tokens.size:
                 tokens[expert] += 1
-                end = max(end, expert + 1)
-                if weighed:
-                    weight = weights[i, j]
-                    if weight - weight == 0.0:
-                        sums[expert] += weight
-                    else:
-                        told[BAD_WEIGHTS] += 1
-            elif expert == -1:
-                none += 1
-            else:
-                told[BEYOND] += 1
-        if none == k:
-            told[WITHOUT_CHOICE] += 1
-        elif none:
-            for j in range(k):
-                if ids[i, j] == -1 and used[j]:
-                    told[DROPPED] += 1
-    told[END] = end
+                good += 1
+        if good < k:
+            _tell(ids, i, tokens.size, told)
+    if weights.shape[0] > 0:
+        _weigh(ids, weights, sums, told)
+
+
+@jit
+def _tell(ids, i, n_experts, told):
+    """Adds what is odd about the choices of a row."""
+    none = 0
+    for j in range(ids.shape[1]):
+        if ids[i, j] == -1:
+            none += 1
+        elif ids[i, j] < 0 or ids[i, j] >= n_experts:
+            told[BEYOND] += 1
+    if none == ids.shape[1]:
+        told[WITHOUT_CHOICE] += 1
+    else:
+        told[MISSING] += none
+
+
+@jit
+def _weigh(ids, weights, sums, told):
+    """Adds the weights of experts that can be to `sums`."""
+    for i in range(ids.shape[0]):
+        for j in range(ids.shape[1]):
+            if 0 <= ids[i, j] < sums.size:
+                weight = weights[i, j]
+                if weight - weight == 0.0:
+                    sums[ids[i, j]] += weight
+                else:
+                    told[BAD_WEIGHTS] += 1
 
 
 @jit

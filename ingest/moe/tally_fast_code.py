@@ -8,7 +8,8 @@ CODE = Code(
     module="retime.ingest.moe.tally_fast",
     functions=(
         Function("used_columns", "i8:2 u1:1"),
-        Function("count_into", "i8:2 f8:2 u1:1 i8:1 f8:1 i8:1", returns=False),
+        Function("dropped", "i8:2 u1:1"),
+        Function("count_into", "i8:2 f8:2 i8:1 f8:1 i8:1", returns=False),
         Function("count_bytes", "u1:2A i8:1", returns=False),
         Function("rows", "u1:1 i8 i8:1 i8:1"),
     ),

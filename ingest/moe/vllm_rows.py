@@ -25,7 +25,8 @@ from .arrays import (
     scalar,
     whole_numbers,
 )
-from .tally import COUNT_AT_ONCE, MAX_EXPERTS, Routing, count, fits_rank, tell_odd
+from .counted import COUNT_AT_ONCE, MAX_EXPERTS, count, tell_odd
+from .tally import Routing, fits_rank
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -228,3 +228,46 @@ def test_code_of_another_compiler_is_not_called(caches: Path, tmp_path: Path, mo
     (tmp_path / "2" / "_version.py").unlink()  # then the installed package says which
     names.append(machine_code._path(CODE))
     assert len(set(names)) == len(names)
+
+
+def test_an_array_that_is_not_as_declared_is_refused() -> None:
+    rows = np.zeros((4, 4), np.uint8)
+    in_order = machine_code._caller(0, machine_code.Function("f", "u1:2"))
+    of_any_strides = machine_code._caller(0, machine_code.Function("f", "u1:2A f8:1"))
+    for call, given in (
+        (in_order, [rows[:, :2]]),
+        (in_order, [rows.astype(np.int8)]),
+        (in_order, [rows[0]]),
+        (of_any_strides, [rows[:, :2], np.zeros(3, np.float32)]),
+    ):
+        with pytest.raises(TypeError, match="not an array of"):
+            call(*given)
+
+
+def test_who_waits_has_what_others_make(caches: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert not machine_code.wait()  # nothing was begun
+    path = machine_code._path(CODE)
+    path.parent.mkdir()
+
+    class Maker:
+        done = 0
+
+        def poll(self) -> int | None:
+            return 0 if self.done else None
+
+        def wait(self) -> None:
+            self.done += 1
+            path.touch()
+
+    maker = Maker()
+    monkeypatch.setattr(machine_code, "_makers", {CODE: maker})
+    assert machine_code.wait()
+    assert not machine_code.wait()
+    assert maker.done == 1
+    path.unlink()
+    mark = machine_code._making(path)  # of another process, which then fails
+    mark.touch()
+    monkeypatch.setattr(machine_code, "_makers", {CODE: None})
+    monkeypatch.setattr(machine_code.time, "sleep", lambda s: mark.unlink())
+    assert machine_code.wait()

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from retime.ingest.errors import RankUnknown, UnusableInput
-from retime.ingest.moe import megatron, megatron_counts, tally
+from retime.ingest.moe import counted, megatron, megatron_counts
 
 
 def call(step, layer, ids, rank=3, block="decoder", **more):
@@ -196,8 +196,8 @@ def test_many_choices_are_counted_in_pieces_as_at_once(monkeypatch):
     ids[:, 2] = np.where(ids[:, 2] < 0, -1, ids[:, 2] + 60_000)
     ids[rng.random(500) < 0.1] = -1
     weights = rng.random((500, 4))
-    monkeypatch.setattr(tally, "COUNT_AT_ONCE", 64)
-    got = tally.count(ids, weights)
+    monkeypatch.setattr(counted, "COUNT_AT_ONCE", 64)
+    got = counted.count(ids, weights)
     want = Counter(int(e) for e in ids.ravel() if e >= 0)
     assert dict(zip(got.experts.tolist(), got.tokens.tolist(), strict=True)) == want
     sums = {e: weights[ids == e].sum() for e in want}

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from retime.ingest.moe import megatron_rows, tally, tally_fast, tally_fast_code
+from retime.ingest.moe import counted, megatron_rows, tally_fast, tally_fast_code
 
 FAST = {f.name: getattr(tally_fast, f.name) for f in tally_fast_code.CODE.functions}
 
@@ -83,17 +83,17 @@ def test_counts_are_those_of_numpy(monkeypatch, weighed):
         weights = rng.random((n, k)).astype(np.float32) if weighed else None
         if weights is not None and n:
             weights[0, 0] = np.nan
-        monkeypatch.setattr(tally, "COUNT_AT_ONCE", 64)
+        monkeypatch.setattr(counted, "COUNT_AT_ONCE", 64)
         slow = _slowly(ids, weights, monkeypatch)
-        fast = tally._count_fast(FAST, ids, weights)
+        fast = counted._count_fast(FAST, ids, weights)
         for a, b in zip(slow, fast, strict=True):
             assert (a is None and b is None) or np.array_equal(a, b)
 
 
 def _slowly(ids, weights, monkeypatch):
     with monkeypatch.context() as m:
-        m.setattr(tally, "FEW_IDS", 1 << 40)
-        return tally.count(ids, weights)
+        m.setattr(counted, "FEW_IDS", 1 << 40)
+        return counted.count(ids, weights)
 
 
 @pytest.mark.parametrize("in_order", [True, False])
@@ -101,7 +101,7 @@ def test_counts_of_bytes_are_those_of_numpy(monkeypatch, in_order):
     ids = np.random.default_rng(2).integers(0, 256, (500, 3, 4)).astype(np.uint8)
     of_layer = np.ascontiguousarray(ids[:, 1]) if in_order else ids[:, 1]
     slow = _slowly(of_layer, None, monkeypatch)
-    fast = tally._count_fast(FAST, of_layer, None)
+    fast = counted._count_fast(FAST, of_layer, None)
     assert [None if a is None else np.asarray(a).tolist() for a in slow] == [
         None if b is None else np.asarray(b).tolist() for b in fast
     ]

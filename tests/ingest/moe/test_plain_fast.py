@@ -306,3 +306,92 @@ def test_sums_of_weights_do_not_depend_on_cores():
         for w in rows.filter(pl.col("expert") == expert)["weight_sum"]:
             want += w
         assert total == want
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_chunks_of_any_size_give_the_same(tmp_path, both, monkeypatch, kind, rows):
+    monkeypatch.setattr(plain_fast, "CHUNK_ROWS", rows)
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    some = []
+    for seed in range(6):
+        rng = random.Random(f"{kind} {rows} {seed}")
+        path = tmp_path / f"x{seed}.{kind}"
+        of_tokens = [{k: v for k, v in r.items() if seed < 3 or k != "count"}
+                     for r in rows_of(rng, 60)]  # fmt: skip
+        write(path, of_tokens, kind, rng)
+        quick, slow, taken = both(path)
+        same(quick, slow)
+        some += taken
+    # Where a count comes late, rows before it are summed by then.
+    assert sum(some) >= 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("listed", [True, False])
+def test_room_grows_for_many_places_and_experts(tmp_path, both, kind, listed):
+    """More than there is room for at first, rows of a place apart from each other."""
+    rng = random.Random(3)
+    rows = []
+    for i in range(4000):
+        row = {"step": rng.randrange(150), "layer": rng.randrange(3), "rank": 0, "token": i}
+        experts = [rng.randrange(300), rng.randrange(60000)]
+        rows.append({**row, "experts": experts} if listed else {**row, "expert": experts[0]})
+    path = tmp_path / f"x.{kind}"
+    write(path, rows, kind, random.Random(1))
+    for rank in (None, 7):  # the second time in rooms that have grown
+        quick, slow, taken = both(path, rank)
+        same(quick, slow)
+        assert all(taken)
+    assert len(quick.frames["routing"]) > 3500
+
+
+def test_lines_that_begin_as_the_line_before(tmp_path, both):
+    lines = [
+        '{"step": 1, "layer": 2, "rank": 3, "token": 10, "experts": [1, 2]}',
+        '{"step": 1, "layer": 2, "rank": 3, "token": 10, "experts": [1, 2]}',
+        '{"step": 1, "layer": 2, "rank": 3, "token": 1, "experts": [1]}',
+        '{"step": 1, "layer": 2, "rank": 3,  "token": 1, "experts": [1]}',
+        '{"step": 1, "layer": 2, "rank": 34, "token": 1, "experts": [1]}',
+        '{"step": 1, "layer": 2, "experts": [1], "rank": 34, "token": 1}',
+        '{"step": 1, "layer": 2, "experts": [1], "rank": 35, "token": 1}',
+        '{"step": 1, "layer": 2, "experts": [1]}',
+        '{"step": null, "layer": 2, "experts": [1], "x": 3, "rank": 1}',
+        '{"step": null, "layer": 2, "experts": [1], "x": 4, "rank": 1}',
+        '{"step": 5, "x": "a", "block": "b", "source": "s", "layer": 2, "experts": [4], "rank": 1}',
+        '{"step": 5, "x": "a", "block": "b", "source": "s", "layer": 3, "experts": [4], "rank": 1}',
+        '{"step": 5, "x": "a", "block": "b", "layer": 3, "experts": [4], "rank": 1}',
+        '{"layer": 3, "experts": [4], "rank": 1, "token": 2}',
+    ]
+    path = tmp_path / "x.jsonl"
+    for k in range(1, len(lines) + 1):
+        for some in (lines[:k], lines[k - 1 :] + lines[:k]):
+            path.write_text("\n".join(some))
+            quick, slow, taken = both(path)
+            same(quick, slow)
+            assert taken == [True]
+
+
+def test_a_count_that_comes_late_is_left(tmp_path, both, monkeypatch):
+    """Whether rows are counted is asked of a whole block, and the first chunk is summed by then."""
+    monkeypatch.setattr(plain_fast, "CHUNK_ROWS", 2)
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    rows = [{"layer": 1, "rank": 0, "experts": [1], "token": i} for i in range(5)]
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n".join(map(json.dumps, [*rows, {**rows[0], "count": 3}])))
+    quick, slow, taken = both(path)
+    same(quick, slow)
+    assert taken == [False]
+
+
+def test_texts_of_several_batches_are_one(tmp_path, both):
+    n = 3000
+    names = [f"b{i // 100}" for i in range(n)]
+    columns = {"layer": [1] * n, "step": [0] * n, "token": range(n), "block": names,
+               "token_class": [("real", "dropped", None)[i % 3] for i in range(n)],
+               "experts": [[i % 7] for i in range(n)]}  # fmt: skip
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({k: list(v) for k, v in columns.items()}), path, row_group_size=500)
+    quick, slow, taken = both(path)
+    same(quick, slow)
+    assert taken == [True]
