@@ -21,8 +21,6 @@ class Added:
 
     steps: Stretches
     stats: Callable[[], kernels.Stats]
-    moments: np.ndarray
-    covered: np.ndarray
 
     def __init__(
         self,
@@ -36,6 +34,7 @@ class Added:
         self.n_gaps = 0
         self._n = 0
         self._worked: list[tuple[np.ndarray, np.ndarray]] = []
+        self._covered: list[tuple[np.ndarray, np.ndarray]] = []
         self._idle: list[tuple[np.ndarray, ...]] = []
         self._composed: list[Callable[[], Composed]] = []
 
@@ -46,9 +45,8 @@ class Added:
             first = self._first if not self._n else None
             idle_ns = compared.idle(self.stretches, gaps, kind, first, made.marks)
             self.idle_ns = self.idle_ns + idle_ns if self._n else idle_ns
-        covered = made.walked.covered
-        self.covered = self.covered + covered if self._n else covered
-        self.steps, self.moments, self.stats = made.stretches, made.moments, made.stats
+        self._covered.append((made.moments, made.walked.covered))
+        self.steps, self.stats = made.stretches, made.stats
         self._worked.append((made.walked.ordinal, made.walked.ns))
         self._idle.append(
             _by(made.stretches.ordinal[gaps.stretch], kind, gaps.end_ns - gaps.start_ns)
@@ -63,6 +61,11 @@ class Added:
         ns = np.zeros((len(ordinal), len(CLASSES)), np.int64)
         np.add.at(ns, at, np.concatenate([n for _, n in self._worked]))
         return ordinal, ns
+
+    def covered(self) -> tuple[np.ndarray, np.ndarray]:
+        """Moments, and int64[moments, UNIONS]: how long each ran before each of them."""
+        moments, covered = zip(*self._covered, strict=True)
+        return np.concatenate(moments), np.concatenate(covered)
 
     def idle(self) -> tuple[np.ndarray, ...]:
         """Ordinal, class and time of the gaps, in the order of the two."""

@@ -125,9 +125,9 @@ def _fill(
             whole.take(made)
             del made  # of a large rank what is written makes room for the rest
         if whole.stretches is not None:
-            writer.write(compared.TABLE, compared.sums(
-                rank, whole.stretches, whole.moments, whole.covered, whole.idle_ns
-            ))  # fmt: skip
+            batch = compared.sums(rank, whole.stretches, *whole.covered(), whole.idle_ns)
+            writer.write(compared.TABLE, batch)
+            del batch
         todo.discard(rank)
         if not todo:
             writer.finish("_made_gaps")
@@ -346,12 +346,7 @@ def _of_rank(
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Table and rows, one after another; those that take longest to be ready come last."""
     yield "_made_breakdown", _breakdown(rank, whole)
-    columns = dict(zip(walk.UNIONS, whole.covered.T, strict=True))
-    ranks_ = np.full(len(whole.moments), rank)
-    yield (
-        "_made_covered",
-        _batch("_made_covered", {"rank": ranks_, "at_ns": whole.moments, **columns}),
-    )
+    yield "_made_covered", _covered(rank, *whole.covered())
     if whole.n_gaps >= MANY_GAPS:
         memory.give_back()
     yield "_made_kernels", _kernels(rank, whole.stats(), traits)
@@ -395,6 +390,13 @@ def _gaps(made: ranks.OfRank, traits: _Traits, first: int) -> pa.RecordBatch:
             "launch_ns": made.caused.launch_ns,
             "free_ns": np.where(gaps.free_ns < gaps.start_ns, gaps.free_ns, LEAST),
         },
+    )
+
+
+def _covered(rank: int, moments: np.ndarray, covered: np.ndarray) -> pa.RecordBatch:
+    columns = dict(zip(walk.UNIONS, covered.T, strict=True))
+    return _batch(
+        "_made_covered", {"rank": np.full(len(moments), rank), "at_ns": moments, **columns}
     )
 
 

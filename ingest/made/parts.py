@@ -20,10 +20,10 @@ from .compared import Marks
 from .composition import Signed, compose
 from .events import Events, Rows, Words
 from .ranks import OfRank, Parts, Ready, activity, ended, marks_of
-from .segmented import LEAST
-from .walk import COPY, Activity, Gaps, before, stretches, walk
+from .segmented import LEAST, runs
+from .walk import COMM, COPY, UNIONS, Activity, Gaps, before, stretches, walk
 
-PART_ROWS = 300_000
+PART_ROWS = 150_000
 """Device work of a part; it has more where the rank's work never rests."""
 MOST_PART_ROWS = 4_000_000
 """Of more, the job is left to the views."""
@@ -37,6 +37,46 @@ _NAMES = ("kind", "name", "category", "event", "start_ns", "dur_ns", "correlatio
 
 
 _Three = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class _Blocked:
+    """Calls that hold their thread: start, end and thread, in order of time."""
+
+    def __init__(self, start: np.ndarray, end: np.ndarray, thread: np.ndarray):
+        order = np.lexsort((end, start))
+        self._calls = start[order], end[order], thread[order]
+        by = runs(self._calls[2])
+        self._of_thread = np.split(by.order, by.first[1:])
+
+    def before(self, moments: np.ndarray) -> _Three:
+        """Of each thread the last before each moment, and perhaps others."""
+        first, until = np.searchsorted(
+            self._calls[0], [moments.min(initial=0), moments.max(initial=0)]
+        )
+        last = [its[at - 1] for its in self._of_thread if (at := np.searchsorted(its, first))]
+        rows = np.concatenate([np.array(last, np.int64), np.arange(first, until)])
+        start, end, thread = (c[rows] for c in self._calls)
+        return start, end, thread
+
+
+class _BySignature:
+    """A rank's participations by what they are known by, of which a part of its time has some."""
+
+    def __init__(self, parts: Parts):
+        carried = np.flatnonzero(parts.event != LEAST)
+        self._rows = carried[np.argsort(parts.event[carried], kind="stable")]
+        self._event = parts.event[self._rows]
+        self._all = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
+
+    def of(self, a: Activity, own: Parts) -> Signed:
+        """Those that this work carries, and its own."""
+        event = np.unique(a.event[(a.kind == COMM) & (a.event != LEAST)])
+        first, until = (np.searchsorted(self._event, event, side) for side in ("left", "right"))
+        many = until - first
+        rows = np.arange(many.sum()) + np.repeat(first - (np.cumsum(many) - many), many)
+        carried = (c[self._rows[rows]] for c in self._all)
+        its = (own.event, own.start_ns, own.end_ns, own.signature)
+        return Signed(*(np.concatenate(c) for c in zip(carried, its, strict=True)))
 
 
 class _Last(NamedTuple):
@@ -74,7 +114,7 @@ class Large:
             n_marks += len(hosts) + len(blocked[-1][0])
             if n_marks > MOST_MARKS:
                 raise Odd
-        self._blocked, self._loads = _joined(blocked), _joined(loads)
+        self._blocked, self._loads = _Blocked(*_joined(blocked)), _joined(loads)
         self.marks = Marks(*_joined(marks))
 
     def _times(self, e: Events, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -101,33 +141,33 @@ class Large:
         self, library: np.ndarray, comm: int, parts: Parts, ready: Ready, windows: Windows | None,
         moments: np.ndarray,
     ) -> Iterator[OfRank]:  # fmt: skip
-        """What there is of each part of the rank's time; gaps are in order of time.
+        """What there is of each part of the rank's time, in order: gaps, and moments up to its end.
 
-        The times of the classes, `covered` and what is composed of all parts add up to the rank's.
+        The times of the classes and what is composed of all parts add up to the rank's.
         """
-        s = stretches(windows)
-        signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
+        s, signed = stretches(windows), _BySignature(parts)
         edges = [] if windows is None else [windows.start_ns, windows.end_ns]
         moments = np.unique(np.concatenate([moments, parts.start_ns, parts.end_ns, *edges]))
-        last: _Last | None = None
+        last, so_far = None, np.zeros(len(UNIONS), np.int64)
         for e, its, is_last in self._cut(parts):
             a = activity(e, library, its, ready, self._of, comm, True)
             if last is not None:
                 a = _behind(last, a)
-            walked = walk(a, s, windows is not None, moments)
             begins, ends = LEAST if last is None else last.end_ns, int(a.end_ns.max(initial=LEAST))
-            name = int(ended(a, np.array([ends]))[0])
+            n = len(moments) if is_last else int(np.searchsorted(moments, ends, "right"))
+            walked = walk(a, s, windows is not None, np.append(moments[:n], ends))
+            covered, so_far = walked.covered[:-1] + so_far, walked.covered[-1] + so_far
             gaps = _within(walked.gaps, begins, None if is_last else ends)
             by = np.where(gaps.row < 0, LEAST, np.append(a.correlation, LEAST)[gaps.row])
-            caused = causes.find(gaps, by, self._host(by))
-            after = np.where(gaps.row < 0, -1, np.append(a.name, np.int32(-1))[gaps.row])
-            composed = compose(a, s, windows, signed)
+            composed = compose(a, s, windows, signed.of(a, its))
             yield OfRank(
-                self.rank, s, walked._replace(gaps=gaps), caused, ended(a, gaps.free_ns), after,
-                lambda composed=composed: composed, self.stats.result, moments, False, False,
+                self.rank, s, walked._replace(gaps=gaps, covered=covered),
+                causes.find(gaps, by, self._host(by)), ended(a, gaps.free_ns),
+                np.where(gaps.row < 0, -1, np.append(a.name, np.int32(-1))[gaps.row]),
+                lambda composed=composed: composed, self.stats.result, moments[:n], False, False,
                 self.marks,
             )  # fmt: skip
-            last = _Last(ends, name)
+            last, moments = _Last(ends, int(ended(a, np.array([ends]))[0])), moments[n:]
         self._calls.close()
 
     def _host(self, correlation: np.ndarray) -> causes.Host:
@@ -135,7 +175,7 @@ class Large:
         wanted = np.unique(correlation[correlation != LEAST])
         start, thread = self._calls.find(wanted)
         found = start != LEAST
-        at, (held, until, holds) = start[found], self._blocked
+        at, (held, until, holds) = start[found], self._blocked.before(start[found])
         load_start, load_end, loads = self._loads
         return causes.Host(
             np.concatenate([at, held]), np.concatenate([at, until]),
