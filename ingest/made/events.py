@@ -29,7 +29,7 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, HOST_OP, ANNOTATION, PYTHON = range(len(KINDS))
 LOADS, GARBAGE = 1, 2
 """An event of the host is a wait for data; it collects garbage."""
 
-HELD_ROWS = 700_000
+HELD_ROWS = 250_000
 """Rows of the ranks of a source that are held at a time; of more they wait on a disk."""
 
 MOST_ROWS = 12_000_000

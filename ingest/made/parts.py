@@ -23,14 +23,14 @@ from .ranks import OfRank, Parts, Ready, activity, ended, marks_of
 from .segmented import LEAST, runs
 from .walk import COMM, COPY, UNIONS, Activity, Gaps, before, stretches, walk
 
-PART_ROWS = 150_000
+PART_ROWS = 100_000
 """Device work of a part; it has more where the rank's work never rests."""
 MOST_PART_ROWS = 4_000_000
 """Of more, the job is left to the views."""
 MOST_MARKS = 4_000_000
 """Blocking calls, and marks, of a rank that are held; with more, too."""
 
-PIECE_ROWS = 1 << 17
+PIECE_ROWS = 1 << 15
 _NO_THREAD = np.iinfo(np.int64).max
 """Comes behind all threads that have a name."""
 _NAMES = ("kind", "name", "category", "event", "start_ns", "dur_ns", "correlation")
