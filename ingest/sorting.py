@@ -38,7 +38,7 @@ class _Run(NamedTuple):
     """int64[keys, rows / MARK_ROWS]"""
 
 
-class _Scratch:
+class Scratch:
     """Arrays in a file that nobody else sees, which is made when the first is put there."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Sorted:
         self._waiting: list[np.ndarray] = []
         self._n_waiting = 0
         self._runs: list[_Run] = []
-        self._scratch = _Scratch()
+        self._scratch = Scratch()
         self.rows = 0
 
     def add(self, *columns: np.ndarray) -> None:
@@ -219,7 +219,7 @@ class Lookup:
     def __init__(self, keys: int, order: int, columns: int, held_rows: int | None = None):
         self._keys, self._width = keys, columns
         self._sorted = Sorted(order, held_rows)
-        self._scratch = _Scratch()
+        self._scratch = Scratch()
         self._firsts = np.empty((keys, 0), np.int64)
         self._blocks: list[tuple[int, int]] = []
         self._near: dict[int, np.ndarray] = {}

@@ -53,9 +53,9 @@ def communication(
         looked = graph.shared["spending"] = _looked(graph, steps)
     if not len(looked.transfer):
         return Communication(0.0, 0.0, 0.0)
-    parts = _times(looked.first, looked.arrive, end, looked.transfer, end)
-    work = _times(looked.first_work, looked.work, start, looked.work, end)
-    exposed = _uncovered(looked.first, *parts, looked.first_work, *work)
+    exposed = _exposed(
+        start, end, looked.arrive, looked.transfer, looked.first, looked.work, looked.first_work
+    )
     began = start[looked.transfer]
     return Communication(
         float((began - end[looked.arrive]).sum()) / looked.shares,
@@ -94,55 +94,66 @@ def _looked(graph: TaskGraph, steps: np.ndarray) -> _Looked:
 
 
 @compiled
-def _times(first, low_task, low_of, high_task, high_of):  # pragma: no cover - compiled
-    """Intervals of tasks rank by rank, by start: where they begin and end."""
-    low, high = np.empty(len(low_task), np.int64), np.empty(len(low_task), np.int64)
-    rows = other = low[:0]
+def _exposed(start, end, arrive, transfer, first, work, first_work):  # pragma: no cover - compiled
+    """Time in the union of participations and in none of the work, rank by rank, summed."""
+    # Room for one rank: what is as long as the graph comes new from the system every time.
+    its = np.empty((5, max(_longest(first), _longest(first_work))), np.int64)
+    low_a, high_a = np.empty_like(its[0]), np.empty_like(its[0])
+    total = 0
     for r in range(len(first) - 1):
         a, b = first[r], first[r + 1]
-        sorted_so_far = True
-        for i in range(a, b):
-            low[i], high[i] = low_of[low_task[i]], high_of[high_task[i]]
-            if i > a and low[i] < low[i - 1]:
-                sorted_so_far = False
-        if not sorted_so_far:
-            if not len(rows):
-                rows, other = np.empty_like(low), np.empty_like(low)
-            for i in range(a, b):
-                rows[i] = i
-            sort_rows(rows, low, a, b)
-            for i in range(a, b):
-                other[i] = low[rows[i]]
-            for i in range(a, b):
-                low[i] = other[i]
-                other[i] = high[rows[i]]
-            for i in range(a, b):
-                high[i] = other[i]
-    return low, high
+        if a == b:
+            continue
+        _times(arrive[a:b], end, transfer[a:b], end, low_a, high_a, its)
+        c, d = first_work[r], first_work[r + 1]
+        _times(work[c:d], start, work[c:d], end, its[3], its[4], its)
+        total += _uncovered(low_a[: b - a], high_a[: b - a], its[3, : d - c], its[4, : d - c])
+    return total
 
 
 @compiled
-def _uncovered(first_a, low_a, high_a, first_b, low_b, high_b):  # pragma: no cover - compiled
-    """Time in the union of a's intervals and in none of b's, summed over ranks."""
-    total = 0
-    for r in range(len(first_a) - 1):
-        i, j, stop = first_a[r], first_b[r], first_b[r + 1]
-        if i == first_a[r + 1]:
-            continue
-        # `done`: all of a's union before it is accounted for; `until`: b's union reaches there.
-        done, until = low_a[i], low_a[i]
-        while i < first_a[r + 1]:
-            low, high = max(low_a[i], done), high_a[i]
-            i += 1
-            while low < high:
-                while j < stop and low_b[j] <= low:
-                    until = max(until, high_b[j])
-                    j += 1
-                if until > low:
-                    low = min(until, high)
-                    continue
-                free = high if j >= stop else min(high, low_b[j])
-                total += free - low
-                low = free
-            done = max(done, high)
+def _longest(first):  # pragma: no cover - compiled
+    most = 0
+    for r in range(len(first) - 1):
+        most = max(most, first[r + 1] - first[r])
+    return most
+
+
+@compiled
+def _times(low_task, low_of, high_task, high_of, low, high, room):  # pragma: no cover - compiled
+    """Intervals of a rank's tasks by start: where they begin and end; `room` is written over."""
+    n, in_order = len(low_task), True
+    for i in range(n):
+        low[i], high[i] = low_of[low_task[i]], high_of[high_task[i]]
+        if i and low[i] < low[i - 1]:
+            in_order = False
+    if in_order:
+        return
+    rows, lows, highs = room[0], room[1], room[2]
+    for i in range(n):
+        rows[i], lows[i], highs[i] = i, low[i], high[i]
+    sort_rows(rows, lows, 0, n)
+    for i in range(n):
+        low[i], high[i] = lows[rows[i]], highs[rows[i]]
+
+
+@compiled
+def _uncovered(low_a, high_a, low_b, high_b):  # pragma: no cover - compiled
+    """Time in the union of a's intervals and in none of b's, both by start."""
+    total, j = 0, 0
+    # `done`: all of a's union before it is accounted for; `until`: b's union reaches there.
+    done, until = low_a[0], low_a[0]
+    for i in range(len(low_a)):
+        low, high = max(low_a[i], done), high_a[i]
+        while low < high:
+            while j < len(low_b) and low_b[j] <= low:
+                until = max(until, high_b[j])
+                j += 1
+            if until > low:
+                low = min(until, high)
+                continue
+            free = high if j >= len(low_b) else min(high, low_b[j])
+            total += free - low
+            low = free
+        done = max(done, high)
     return total

@@ -21,6 +21,12 @@ REASONS: dict[str, str] = {
         "for every eight ranks of a job it walks the whole graph once: what it asks is ranks times "
         "events"
     ),
+    "replay, a step, align-arrivals": (
+        "from 256 to 1,024 ranks a column of the graph grows past 32 MB, beyond which the C "
+        "library gives memory back: every estimate takes its pages anew (a fifth of its time; "
+        "where the library is told to keep them it is n^0.9), and rows of one rank, which lie a "
+        "stride of all ranks apart, are no longer in the processor's cache"
+    ),
     **dict.fromkeys(
         ("queries, every view: rail_load", "queries, every view: rail_imbalance"),
         "what overlaps on a link is found by sorting, n log n; from half a million rows of its "

@@ -205,34 +205,39 @@ def _whole_trace(
     return found
 
 
+def idle(
+    s: Stretches, gaps: Gaps, kind: np.ndarray, first: FirstStep | None, marks: Marks
+) -> np.ndarray:
+    """int64[IDLE, stretches]: how long the gaps are of each class that begin in each stretch.
+
+    `kind` is the class of each gap (of `causes.CLASSES`); the time before the `first` step counts
+    with them. Of some gaps after others it adds up.
+    """
+    at, what, ns = _idle(gaps, kind, first, marks)
+    out = np.zeros((len(IDLE), len(s.key)), np.int64)
+    for code, spent in enumerate(out):
+        rows = np.flatnonzero(what == code)
+        rows = rows[np.argsort(at[rows], kind="stable")]
+        so_far = np.concatenate([[0], np.cumsum(ns[rows])])
+        spent += so_far[np.searchsorted(at[rows], s.until_ns)]
+        spent -= so_far[np.searchsorted(at[rows], s.from_ns)]
+    return out
+
+
 def sums(
-    rank: int,
-    s: Stretches,
-    moments: np.ndarray,
-    covered: np.ndarray,
-    gaps: Gaps,
-    kind: np.ndarray,
-    first: FirstStep | None,
-    marks: Marks,
+    rank: int, s: Stretches, moments: np.ndarray, covered: np.ndarray, idle_ns: np.ndarray
 ) -> pa.RecordBatch:
     """A row a key: what the rank's time went to in its stretches, added up.
 
-    `covered` is how long each of `walk.UNIONS` ran before each of `moments`, `kind` the class of
-    each gap (of `causes.CLASSES`).
+    `covered` is how long each of `walk.UNIONS` ran before each of `moments`, `idle_ns` what `idle`
+    gives of all gaps.
     """
     by = runs(s.key)
     a, b = np.searchsorted(moments, s.from_ns), np.searchsorted(moments, s.until_ns)
     work = np.diff(covered, axis=1, prepend=0)
     work = work[b] - work[a]
     columns = {name: by.total(work[:, i]) for i, name in enumerate(WORK)}
-    at, what, ns = _idle(gaps, kind, first, marks)
-    for code, name in enumerate(IDLE):
-        rows = np.flatnonzero(what == code)
-        rows = rows[np.argsort(at[rows], kind="stable")]
-        so_far = np.concatenate([[0], np.cumsum(ns[rows])])
-        spent = so_far[np.searchsorted(at[rows], s.until_ns)]
-        spent -= so_far[np.searchsorted(at[rows], s.from_ns)]
-        columns[f"{name}_ns"] = by.total(spent)
+    columns |= {f"{name}_ns": by.total(ns) for name, ns in zip(IDLE, idle_ns, strict=True)}
     # Moments, which add up to more than 64 bits hold.
     for name, its in (("before", ~s.first), ("began", s.first)):
         t = np.where(its & (s.key >= 0), s.from_ns, 0)

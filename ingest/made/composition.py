@@ -55,6 +55,11 @@ def compose(a: Activity, s: Stretches, windows: Windows | None, signed: Signed) 
     return _summed(*(np.concatenate(c) for c in zip(computed, exposed, strict=True)))
 
 
+def together(parts: list[Composed]) -> Composed:
+    """What stretches of time that do not overlap come to."""
+    return parts[0] if len(parts) == 1 else _summed(*map(np.concatenate, zip(*parts, strict=True)))
+
+
 def _summed(
     step: np.ndarray, kind: np.ndarray, name: np.ndarray, signature: np.ndarray, ns: np.ndarray,
     pieces: np.ndarray,

@@ -15,9 +15,11 @@ from ..keeping import slices
 from ..manifest import Manifest, Part
 from ..matching.participations import ints
 from ..schema import EVENTS
+from ..sorting import Scratch
+from ..writer import ROW_GROUP_ROWS
 from .aligned import Odd
 from .causes import BLOCKING, collects_garbage, loads_data
-from .segmented import LEAST
+from .segmented import LEAST, runs
 
 COLUMNS = ("rank", "event_id", "kind", "name", "thread", "start_ns", "dur_ns", "correlation",
            "category")  # fmt: skip
@@ -27,9 +29,11 @@ KERNEL, MEMCPY, MEMSET, RUNTIME, HOST_OP, ANNOTATION, PYTHON = range(len(KINDS))
 LOADS, GARBAGE = 1, 2
 """An event of the host is a wait for data; it collects garbage."""
 
+HELD_ROWS = 250_000
+"""Rows of the ranks of a source that are held at a time; of more they wait on a disk."""
+
 MOST_ROWS = 12_000_000
-"""Rows of a source that are held at a time; the ranks of a larger one are read in turns. Where
-ranks have unequal shares, of which no manifest tells, up to twice as many."""
+"""Rows of a rank without a device, which are looked at together."""
 
 AHEAD_ROWS = 100_000
 """From so many on they are read by a thread, a row group ahead of what picks among them."""
@@ -104,7 +108,41 @@ class Words(NamedTuple):
     categories: Texts
 
 
-def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Events]:
+class Rows:
+    """The rows of a rank that tell of work, launches and waits for data."""
+
+    def __init__(self, rank: int, on_device: bool, kept: _Kept):
+        self.rank = rank
+        self.on_device = on_device
+        """it has kernels"""
+        self._kept = kept
+
+    def __len__(self) -> int:
+        return self._kept.rows(self.rank)
+
+    def whole(self) -> Events:
+        """All of them; they are for the caller to let go."""
+        columns = [np.concatenate(c) for c in zip(*self._kept.pieces(self.rank), strict=True)]
+        self._kept.forget(self.rank)
+        return Events(self.rank, *columns) if columns else nothing(self.rank)
+
+    def pieces(self) -> Iterator[Events]:
+        """All of them, some at a time."""
+        for columns in self._kept.pieces(self.rank):
+            yield Events(self.rank, *columns)
+
+
+def nothing(rank: int) -> Events:
+    """No rows of a rank."""
+    return Events(rank, *(np.zeros(0, t) for t in _TYPES))
+
+
+def without_events(rank: int) -> Rows:
+    """A rank that has none."""
+    return Rows(rank, False, _Kept())
+
+
+def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Rows]:
     """The events of each rank that has any, in order of rank within what is read together.
 
     Raises Odd for rows without a rank, for a rank in a source that does not name it, for more
@@ -115,12 +153,9 @@ def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) ->
         if not parts:
             continue
         ranks = sorted({r for m in group for r in m.ranks})
-        rows = sum(p.rows for p in parts)
-        turns = min(len(ranks), -(-rows // MOST_ROWS))
-        if not ranks or rows > MOST_ROWS * turns:
+        if not ranks:
             raise Odd
-        for turn in np.array_split(np.array(ranks), turns):
-            yield from _read(opened, parts, ranks, turn, words)
+        yield from _read(opened, parts, ranks, words)
 
 
 def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
@@ -141,63 +176,88 @@ def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
     return sorted(found.values(), key=lambda g: min(r for m in g for r in m.ranks))
 
 
-def _read(
-    opened: slices.Open, parts: list[Part], ranks: list[int], turn: np.ndarray, words: Words
-) -> Iterator[Events]:
+def _read(opened: slices.Open, parts: list[Part], ranks: list[int], words: Words) -> Iterator[Rows]:
     devices = _with_kernels(opened, parts)
-    # What a manifest says of rows may not be so; room that is not used costs nothing.
-    room = _Room(min(sum(p.rows for p in parts), MOST_ROWS))
+    kept = _Kept()
     # A pack numbers texts otherwise, and rows here are in the order of these numbers.
     pieces: Iterator[pa.Table] = map(slices.renumbered, _pieces(opened, parts, COLUMNS))
     if sum(p.rows for p in parts) >= AHEAD_ROWS and cores() > 1:
         pieces = prefetch(pieces)
     for piece in pieces:
-        room.add(_needed(piece, ranks, turn, devices, words))
-        if room.n > 2 * MOST_ROWS:
-            raise Odd
+        kept.add(*_needed(piece, ranks, devices, words))
         del piece
-    if not room.n:
-        return
-    whole = room.columns()
-    if room.n >= GIVE_BACK_ROWS:
+    if kept.all_rows >= GIVE_BACK_ROWS:
         memory.give_back()
-    del room
-    rank = whole[0]
-    if len(rank) and rank[0] == rank[-1] and np.all(rank == rank[0]):
-        one = Events(int(rank[0]), *whole[1:])
-        del rank, whole  # `one` is let go by who takes it
-        yield one
-        return
-    order = np.argsort(rank, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
-        if len(rows):
-            yield Events(int(rank[rows[0]]), *(c[rows] for c in whole[1:]))
+    on_device = set(devices.tolist())
+    for rank in kept.ranks():
+        if rank not in on_device and kept.rows(rank) > MOST_ROWS:
+            raise Odd
+        yield Rows(rank, rank in on_device, kept)
+        kept.forget(rank)
 
 
-class _Room:
-    """Columns that are filled piece by piece, so that they stand in memory once."""
+_TYPES = (np.int8, np.int32, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int8)
+"""Of the columns of `Events`."""
 
-    def __init__(self, rows: int):
-        self._rows = rows
-        self._columns: list[np.ndarray] = []
-        self.n = 0
 
-    def add(self, piece: list[np.ndarray]) -> None:
-        """Appends rows, an array a column; they are copied."""
-        a, b = self.n, self.n + len(piece[0])
-        if not self._columns:
-            self._columns = [np.empty(max(self._rows, b), c.dtype) for c in piece]
-        if b > len(self._columns[0]):
-            for i, old in enumerate(self._columns):
-                self._columns[i] = np.empty(2 * b, old.dtype)
-                self._columns[i][:a] = old[:a]
-        for column, values in zip(self._columns, piece, strict=True):
-            column[a:b] = values
-        self.n = b
+class _Kept:
+    """Rows by rank, in the order in which they were added."""
 
-    def columns(self) -> list[np.ndarray]:
-        """What was added."""
-        return [c[: self.n] for c in self._columns]
+    def __init__(self) -> None:
+        self._held: dict[int, list[list[np.ndarray]]] = {}
+        self._n_held = 0
+        self._away: dict[int, list[tuple[int, int]]] = {}
+        self._rows: dict[int, int] = {}
+        self._scratch = Scratch()
+        self.all_rows = 0
+
+    def add(self, rank: np.ndarray, columns: list[np.ndarray]) -> None:
+        """Takes rows of any ranks."""
+        if not len(rank):
+            return
+        if rank[0] == rank[-1] and np.all(rank == rank[0]):
+            found = [(int(rank[0]), columns)]
+        else:
+            by = runs(rank)
+            each = np.split(by.order, by.first[1:])
+            found = [(int(rank[rows[0]]), [c[rows] for c in columns]) for rows in each]
+        for one, its in found:
+            self._held.setdefault(one, []).append(its)
+            self._rows[one] = self._rows.get(one, 0) + len(its[0])
+        self._n_held += len(rank)
+        self.all_rows += len(rank)
+        if self._n_held > HELD_ROWS:
+            self._put_away()
+
+    def _put_away(self) -> None:
+        for rank, pieces in self._held.items():
+            rows = np.stack([np.concatenate(c) for c in zip(*pieces, strict=True)])
+            self._away.setdefault(rank, []).append((self._scratch.put(rows), rows.shape[1]))
+        self._held, self._n_held = {}, 0
+
+    def ranks(self) -> list[int]:
+        """Those that have rows, in order."""
+        return sorted(self._rows)
+
+    def rows(self, rank: int) -> int:
+        """How many a rank has."""
+        return self._rows.get(rank, 0)
+
+    def pieces(self, rank: int) -> Iterator[list[np.ndarray]]:
+        """The columns of `Events` of its rows, some at a time."""
+        for at, n in self._away.get(rank, []):
+            for first in range(0, n, ROW_GROUP_ROWS):
+                rows = min(ROW_GROUP_ROWS, n - first)
+                yield [
+                    self._scratch.get(at + 8 * (c * n + first), rows).astype(t)
+                    for c, t in enumerate(_TYPES)
+                ]
+        yield from self._held.get(rank, [])
+
+    def forget(self, rank: int) -> None:
+        """Lets go of its rows."""
+        self._held.pop(rank, None)
+        self._away.pop(rank, None)
 
 
 def _pieces(opened: slices.Open, parts: list[Part], columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -222,8 +282,9 @@ def _with_kernels(opened: slices.Open, parts: list[Part]) -> np.ndarray:
 
 
 def _needed(
-    piece: pa.Table, ranks: list[int], turn: np.ndarray, devices: np.ndarray, words: Words
-) -> list[np.ndarray]:
+    piece: pa.Table, ranks: list[int], devices: np.ndarray, words: Words
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The ranks of the rows that tell anything, and the columns of `Events` of them."""
     if missing := [c for c in COLUMNS if c not in piece.column_names]:
         nulls = {c: pa.nulls(len(piece), EVENTS.schema.field(c).type) for c in missing}
         for c, values in nulls.items():
@@ -243,18 +304,16 @@ def _needed(
     kept |= ~np.isin(every, devices) & (kind >= 0) & (kind != PYTHON)
     rows = np.flatnonzero(kept)
     number = words.names.of(np.where(kind[rows] < ANNOTATION, name[rows], -1), names)
-    in_turn = np.broadcast_to(np.isin(every, turn), len(rank))
-    rows, number = rows[in_turn[rows]], number[in_turn[rows]]
     thread, threads = coded(piece["thread"])
     category, categories = coded(piece["category"])
     start, event = ints(piece, "start_ns", null), ints(piece, "event_id", null)
     # Of the many frames of Python's stack only marks tell anything.
-    told = (kind >= 0) & in_turn & ((kind != PYTHON) | (marks > 0))
+    told = (kind >= 0) & ((kind != PYTHON) | (marks > 0))
     if np.any(told & ((start == LEAST) | (event == LEAST))):
         raise Odd
     # Codes are few: half the width is room for all of them.
-    return [
-        rank[rows].astype(np.int32), kind[rows], number.astype(np.int32),
+    return rank[rows], [
+        kind[rows], number.astype(np.int32),
         words.threads.of(thread[rows], threads).astype(np.int32),
         words.categories.of(category[rows], categories).astype(np.int32), event[rows],
         start[rows], ints(piece, "dur_ns", null)[rows], correlation[rows], marks[rows],

@@ -18,6 +18,7 @@ from ..schema import TABLES, TEXT
 from ..store import Folder
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
 from . import (
+    added,
     aligned,
     beside,
     causes,
@@ -33,11 +34,15 @@ from . import (
     walk,
 )
 from . import composition as composed
+from . import parts as part
 from .participations import Participations
 from .segmented import LEAST, runs
 
 FOLDER = "made"
 """Below the folder that derived tables are written to."""
+
+MOST_WHOLE_ROWS = 700_000
+"""A rank with a device and more rows is looked at by parts of its time."""
 
 MANY_GAPS = 250_000
 """Of a rank with so many the memory that they took is given back before more is made."""
@@ -109,26 +114,29 @@ def _fill(
     begins = aligned.moments(tables["ranks"], tables["steps"], clocks)
     on_host = bare = False
     todo = left.union(*(m.ranks for m in manifests if m.tables.get("events")))
-    for of_rank in _with_rest(events.by_rank(opened, manifests, words), left):
-        rank = of_rank.rank
-        made = ranks.of_rank(
-            of_rank, words, traits.blocking, traits.library, its.of(rank), its.ready,
-            clocks.get(rank), windows.get(rank), begins.get(rank, np.zeros(0, np.int64)),
+    for rows in _with_rest(events.by_rank(opened, manifests, words), left):
+        rank = rows.rank
+        parts = _parts(
+            rows, words, traits, its, clocks.get(rank), windows.get(rank),
+            begins.get(rank, np.zeros(0, np.int64)),
         )  # fmt: skip
-        on_host |= made.on_host
-        bare |= made.bare
+        whole = added.Added()
         if rank in stretches:
-            walked = made.walked
-            batch = compared.sums(
-                rank, stretches[rank], made.moments, walked.covered, walked.gaps, made.caused.kind,
-                first.get(rank), made.marks,
-            )  # fmt: skip
+            whole = added.Added(stretches[rank], first.get(rank))
+        for made in parts:
+            on_host |= made.on_host
+            bare |= made.bare
+            writer.write("_made_gaps", _gaps(made, traits, whole.n_gaps))
+            whole.take(made)
+            del made  # of a large rank what is written makes room for the rest
+        if whole.stretches is not None:
+            batch = compared.sums(rank, whole.stretches, *whole.covered(), whole.idle_ns)
             writer.write(compared.TABLE, batch)
-            del walked, batch
+            del batch
         todo.discard(rank)
-        rows = _of_rank(made, traits, its.signatures)
-        del made  # of a large rank what is written makes room for the rest
-        for table, batch in rows:
+        if not todo:
+            writer.finish("_made_gaps")
+        for table, batch in _of_rank(rank, whole, traits, its.signatures):
             writer.write(table, batch)
             del batch
             if not todo:
@@ -146,14 +154,29 @@ def _fill(
     return left_out
 
 
-def _with_rest(found: Iterator[events.Events], left: set[int]) -> Iterator[events.Events]:
+def _parts(
+    rows: events.Rows, words: events.Words, traits: _Traits, its: _Waits,
+    clock: aligned.Clock | None, windows: aligned.Windows | None, moments: np.ndarray,
+) -> Iterator[ranks.OfRank]:  # fmt: skip
+    """What there is to tell of a rank: of all its time, or of one part after another."""
+    of = its.of(rows.rank)
+    if rows.on_device and len(rows) > MOST_WHOLE_ROWS:
+        large = part.Large(rows, words, traits.blocking, clock)
+        comm = int(words.categories.codes(["comm"])[0])
+        yield from large.parts(traits.library, comm, of, its.ready, windows, moments)
+    else:
+        yield ranks.of_rank(
+            rows.whole(), words, traits.blocking, traits.library, of, its.ready, clock, windows,
+            moments,
+        )  # fmt: skip
+
+
+def _with_rest(found: Iterator[events.Rows], left: set[int]) -> Iterator[events.Rows]:
     """All ranks with events, then those that only participations or steps know."""
     for one in found:
         left.discard(one.rank)
         yield one
-    nothing = np.zeros(0, np.int64)
-    for rank in sorted(left):
-        yield events.Events(rank, *[nothing] * 9)
+    yield from map(events.without_events, sorted(left))
 
 
 class _Traits:
@@ -324,44 +347,38 @@ def _lateness(late: lateness.Lateness, p: Participations, at: slice) -> pa.Recor
 
 
 def _of_rank(
-    made: ranks.OfRank, traits: _Traits, signatures: list[str]
+    rank: int, whole: added.Added, traits: _Traits, signatures: list[str]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Table and rows, one after another; those that take longest to be ready come last."""
-    rank, stats, composition = made.rank, made.stats, made.composed
-    yield "_made_gaps", _gaps(made, traits)
-    yield "_made_breakdown", _breakdown(made)
-    yield "_made_covered", _covered(made)
-    many = len(made.walked.gaps.start_ns) >= MANY_GAPS
-    del made
-    if many:
+    yield "_made_breakdown", _breakdown(rank, whole)
+    yield "_made_covered", _covered(rank, *whole.covered())
+    if whole.n_gaps >= MANY_GAPS:
         memory.give_back()
-    yield "_made_kernels", _kernels(rank, stats(), traits)
-    yield "_made_composition", _composition(rank, composition(), traits, signatures)
+    yield "_made_kernels", _kernels(rank, whole.stats(), traits)
+    yield "_made_composition", _composition(rank, whole.composed(), traits, signatures)
 
 
-def _breakdown(made: ranks.OfRank) -> pa.RecordBatch:
-    s, walked, kind = made.stretches, made.walked, made.caused.kind
-    gaps = walked.gaps
-    ordinal = s.ordinal[gaps.stretch]
-    of = runs(ordinal, kind)
-    one = of.order[of.first]
+def _breakdown(rank: int, whole: added.Added) -> pa.RecordBatch:
+    ordinal, ns = whole.worked()
+    idle_ordinal, kind, idle_ns = whole.idle()
     n = len(walk.CLASSES)
-    classes = np.concatenate([np.tile(np.arange(n), len(walked.ordinal)), n + kind[one]])
-    ordinals = np.concatenate([np.repeat(walked.ordinal, n), ordinal[one]])
+    classes = np.concatenate([np.tile(np.arange(n), len(ordinal)), n + kind])
+    ordinals = np.concatenate([np.repeat(ordinal, n), idle_ordinal])
+    s = whole.steps
     steps = np.append(s.step[s.ordinal > 0], LEAST)
     return _batch(
         "_made_breakdown",
         {
-            "rank": np.full(len(classes), made.rank),
+            "rank": np.full(len(classes), rank),
             "ordinal": ordinals,
             "step": steps[ordinals - 1],
             "class": _texts(classes, pa.array([*walk.CLASSES, *causes.CLASSES])),
-            "ns": np.concatenate([walked.ns.ravel(), of.total(gaps.end_ns - gaps.start_ns)]),
+            "ns": np.concatenate([ns.ravel(), idle_ns]),
         },
     )
 
 
-def _gaps(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
+def _gaps(made: ranks.OfRank, traits: _Traits, first: int) -> pa.RecordBatch:
     gaps = made.walked.gaps
     n = len(gaps.start_ns)
     return _batch(
@@ -369,7 +386,7 @@ def _gaps(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
         {
             "rank": pa.array(np.full(n, made.rank, np.int32)),
             "step": made.stretches.step[gaps.stretch],
-            "gap": np.arange(n),
+            "gap": np.arange(first, first + n),
             "start_ns": gaps.start_ns,
             "dur_ns": gaps.end_ns - gaps.start_ns,
             "class": _texts(made.caused.kind, pa.array(causes.CLASSES)),
@@ -381,11 +398,10 @@ def _gaps(made: ranks.OfRank, traits: _Traits) -> pa.RecordBatch:
     )
 
 
-def _covered(made: ranks.OfRank) -> pa.RecordBatch:
-    columns = dict(zip(walk.UNIONS, made.walked.covered.T, strict=True))
+def _covered(rank: int, moments: np.ndarray, covered: np.ndarray) -> pa.RecordBatch:
+    columns = dict(zip(walk.UNIONS, covered.T, strict=True))
     return _batch(
-        "_made_covered",
-        {"rank": np.full(len(made.moments), made.rank), "at_ns": made.moments, **columns},
+        "_made_covered", {"rank": np.full(len(moments), rank), "at_ns": moments, **columns}
     )
 
 

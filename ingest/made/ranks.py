@@ -108,7 +108,9 @@ def of_rank(
 
     if pool is None:
         stats = partial(_given, kernels.stats(*_device(events)))
-    a = _activity(events, library, parts, ready, clock, words.categories.codes(["comm"])[0])
+    on_device = bool(np.any(events.kind == ev.KERNEL))
+    comm = int(words.categories.codes(["comm"])[0])
+    a = activity(events, library, parts, ready, clock, comm, on_device)
     s = stretches(windows)
     signed = Signed(parts.event, parts.start_ns, parts.end_ns, parts.signature)
     composed = later(compose, a, s, windows, signed)
@@ -116,9 +118,9 @@ def of_rank(
         stats = pool.submit(kernels.stats, *_device(events)).result
         pool.shutdown(wait=False)
     host = _host(events, words, blocking, clock)
-    on_host = bool(np.any(a.kind == COMPUTE)) and not np.any(events.kind == ev.KERNEL)
-    bare = bool(np.any(events.kind == ev.HOST_OP)) and not np.any(events.kind == ev.KERNEL)
-    marks = _marks(events, clock)
+    on_host = bool(np.any(a.kind == COMPUTE)) and not on_device
+    bare = bool(np.any(events.kind == ev.HOST_OP)) and not on_device
+    marks = marks_of(events, clock)
     rank = events.rank
     events.let_go()
     if n >= ALONE_EVENTS:
@@ -136,7 +138,7 @@ def of_rank(
         memory.give_back()
     after = np.where(none, -1, np.append(a.name, np.int32(-1))[ended_by])
     return OfRank(
-        rank, s, walked, caused, _ended(a, gaps.free_ns), after, composed, stats, moments, on_host,
+        rank, s, walked, caused, ended(a, gaps.free_ns), after, composed, stats, moments, on_host,
         bare, marks,
     )  # fmt: skip
 
@@ -151,10 +153,11 @@ def _device(e: Events) -> tuple[np.ndarray, ...]:
     return e.name[d], e.kind[d], e.category[d], e.dur_ns[d]
 
 
-def _activity(
-    e: Events, library: np.ndarray, parts: Parts, ready: Ready, clock: Clock | None, comm: int
-) -> Activity:
-    on_device = bool(np.any(e.kind == ev.KERNEL))
+def activity(
+    e: Events, library: np.ndarray, parts: Parts, ready: Ready, clock: Clock | None, comm: int,
+    on_device: bool,
+) -> Activity:  # fmt: skip
+    """The intervals of work of a rank, or of a part of its time; `comm` is the category's code."""
     of = clock or UNKNOWN
     kernel, copy = e.kind == ev.KERNEL, (e.kind == ev.MEMCPY) | (e.kind == ev.MEMSET)
     talks = kernel & (e.category == comm)
@@ -217,7 +220,8 @@ def _host(e: Events, words: Words, blocking: np.ndarray, clock: Clock | None) ->
     )  # fmt: skip
 
 
-def _marks(e: Events, clock: Clock | None) -> Marks:
+def marks_of(e: Events, clock: Clock | None) -> Marks:
+    """When the host collects garbage or loads data."""
     rows = np.flatnonzero(ev.marked(e, ev.LOADS | ev.GARBAGE) & (e.dur_ns > 0))
     of = clock or UNKNOWN
     start = e.start_ns[rows]
@@ -225,7 +229,7 @@ def _marks(e: Events, clock: Clock | None) -> Marks:
     return Marks(garbage, of.align(start), of.align(start + e.dur_ns[rows]))
 
 
-def _ended(a: Activity, at_ns: np.ndarray) -> np.ndarray:
+def ended(a: Activity, at_ns: np.ndarray) -> np.ndarray:
     """Name of the work that ended at each of these times, the first to begin; -1 none."""
     if not len(a.end_ns) or not len(at_ns):
         return np.full(len(at_ns), -1)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from msgspec import structs
@@ -88,6 +89,8 @@ def test_no_more_rows_are_held_than_may_be(whole: Path, monkeypatch: pytest.Monk
 
     assert ranks() == [0, 1]
     monkeypatch.setattr(events, "MOST_ROWS", 1000)
+    assert ranks() == [0, 1]
+    monkeypatch.setattr(events, "_with_kernels", lambda *asked: np.array([-1]))
     with pytest.raises(Odd):
         ranks()
 

@@ -6,8 +6,10 @@ import math
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from retime.ingest.made import causes
+from retime.ingest import sorting
+from retime.ingest.made import beside, causes, events, make, parts
 from retime.queries import loader
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -15,6 +17,43 @@ sys.path.insert(0, str(Path(__file__).parent))
 import made_up
 
 SEEDS = range(8)
+
+
+@pytest.fixture
+def by_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Ranks are looked at by parts of a few events; gives how many there were of each."""
+    monkeypatch.setattr(events, "HELD_ROWS", 5)
+    monkeypatch.setattr(make, "MOST_WHOLE_ROWS", 0)
+    for name, rows in {"PART_ROWS": 1, "PIECE_ROWS": 3}.items():
+        monkeypatch.setattr(parts, name, rows)
+    sizes = {"RUN_ROWS": 8, "LEAST_RUN_ROWS": 4, "MARK_ROWS": 2, "MERGED_ROWS": 4, "BLOCK_ROWS": 4}
+    for name, rows in sizes.items():
+        monkeypatch.setattr(sorting, name, rows)
+    monkeypatch.setattr(beside, "LEAST_ROWS", 1)
+    seen: list[int] = []
+    of_rank = parts.Large.parts
+
+    def counted(*asked):
+        found = list(of_rank(*asked))
+        seen.append(len(found))
+        return iter(found)
+
+    monkeypatch.setattr(parts.Large, "parts", counted)
+    return seen
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_rank_by_parts_of_its_time_is_the_same(tmp_path: Path, monkeypatch, request, seed: int):
+    monkeypatch.setattr(beside, "LEAST_ROWS", 1)
+    _, whole = made_up.written(tmp_path / "whole", made_up.job(seed))
+    seen = request.getfixturevalue("by_parts")
+    _, made = made_up.written(tmp_path / "parts", made_up.job(seed))
+    assert made.keys() == whole.keys()
+    for table, files in whole.items():
+        assert [pq.read_table(f).to_pylist() for f in made[table]] == [
+            pq.read_table(f).to_pylist() for f in files
+        ], table
+    assert seed != 3 or max(seen) > 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)
