@@ -39,7 +39,7 @@ OF_COLLECTIVES = (
 
 
 class Arrivals(NamedTuple):
-    """Who feeds the join of each collective: arrays [a], by join, in the order that tasks go."""
+    """Who feeds the join of each collective: arrays [a], by join."""
 
     join: np.ndarray
     share: np.ndarray
@@ -124,7 +124,7 @@ class _Made(NamedTuple):
 
     tasks: int
     arrivals: np.ndarray
-    """int64 [6, a]: join, share, task, rank, start and event."""
+    """int64 [4, a]: join, share, task and rank."""
 
 
 class _Making:
@@ -158,10 +158,7 @@ class _Making:
         first = graph.pred_ptr[into]
         task = graph.pred[np.repeat(first, many) + traced_tables.within(many)]
         join = joins[np.repeat(graph.collective[into], many)]
-        found = np.stack([
-            join, np.full(len(task), number), task, graph.rank[task], graph.start_ns[task],
-            graph.extra["event_id"][task],
-        ])  # fmt: skip
+        found = np.stack([join, np.full(len(task), number), task, graph.rank[task]])
         return _Made(graph.n, found)
 
     def _keep(self, number: int, graph: TaskGraph, ops: OpNames, joins: np.ndarray) -> None:
@@ -218,11 +215,9 @@ def _of_share(
 
 
 def _together(found: Sequence[np.ndarray], joins: int) -> Arrivals:
-    """The arrivals of all shares by join; those of one by start, then event, as tasks go."""
-    join, share, task, rank, start, event = np.concatenate(
-        [np.empty((6, 0), np.int64), *found], axis=1
-    )
-    order = np.lexsort((event, start, join))
+    """The arrivals of all shares by join; those of one in the order of shares."""
+    join, share, task, rank = np.concatenate([np.empty((4, 0), np.int64), *found], axis=1)
+    order = np.argsort(join, kind="stable")
     first = np.zeros(joins + 1, np.int64)
     np.cumsum(np.bincount(join, minlength=joins), out=first[1:])
     return Arrivals(join[order], share[order], task[order], rank[order], first)

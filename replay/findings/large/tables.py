@@ -103,7 +103,7 @@ class _Share(NamedTuple):
     arrive_end_ns: np.ndarray
     """int64: ends of its arrivals, by their places in `Shares.arrivals`."""
     marks: np.ndarray
-    """int64 [m, 6]: task, rank, begins, ends, measured and replayed start."""
+    """int64 [m, 5]: task, rank, the steps that it begins and ends, and its start."""
     ranks: np.ndarray
     arrived: np.ndarray
     """int64 [3, a]: rank, collective and end of every arrival, those too that no join waits for."""
@@ -146,8 +146,8 @@ class _Replayed:
         self._medians.take(share, graph, step)
         begins, ends = graph.extra["begins"], graph.extra["ends"]
         marks = np.flatnonzero((begins != NULL) | (ends != NULL))
-        said = (marks, graph.rank[marks], begins[marks], ends[marks], graph.start_ns[marks],
-                end[marks] - dur[marks])  # fmt: skip
+        start = end[marks] - dur[marks]
+        said = marks, graph.rank[marks], begins[marks], ends[marks], start
         ranks = distinct(graph.rank[graph.rank >= 0])[0]
         its = cut.arrivals.task[self._arrivals[share]]
         arrive = np.flatnonzero(graph.kind == Kind.ARRIVE)

@@ -52,26 +52,26 @@ def both(frames, folder):
 
 def fill(tables, seed):
     """Ranks that launch from two threads to two streams, wait for them, and meet in groups; with
-    ties, clocks that are off, work that only some have, and kernels that nobody launched."""
+    clocks that are off, work that only some have, and kernels that nobody launched."""
     rng = np.random.default_rng(seed)
     ranks, steps = int(rng.integers(2, 6)), int(rng.integers(1, 4))
     host, device = np.zeros((ranks, 2)), np.zeros((ranks, 2))
     instance = correlation = 0
     for step in range(steps):
-        begin = device.max(axis=1) + rng.integers(0, 3)
+        begin = device.max(axis=1) + rng.uniform(0, 3, ranks)
         for _ in range(int(rng.integers(1, 5))):
             for rank in range(ranks):
                 for _ in range(int(rng.integers(0, 4))):
                     thread, stream = rng.integers(0, 2, 2)
                     correlation += 1
-                    at = host[rank, thread] + rng.integers(0, 20)
-                    host[rank, thread] = at + rng.integers(1, 5)
+                    at = host[rank, thread] + rng.uniform(0, 20)
+                    host[rank, thread] = at + rng.uniform(1, 5)
                     launched = rng.random() < 0.8
                     if launched:
                         tables.call(rank, "cudaLaunchKernel", at, host[rank, thread],
                                     thread=f"t{thread}", correlation=correlation, step=step)
-                    start = max(device[rank, stream], at) + rng.integers(0, 3)
-                    device[rank, stream] = start + rng.integers(0, 30)
+                    start = max(device[rank, stream], at) + rng.uniform(0, 3)
+                    device[rank, stream] = start + rng.uniform(0, 30)
                     tables.kernel(rank, f"k{rng.integers(3)}", start, device[rank, stream],
                                   stream=7 + stream, step=step,
                                   correlation=correlation if launched else None)
@@ -80,8 +80,8 @@ def fill(tables, seed):
                     tables.call(rank, "cudaDeviceSynchronize", host[rank, 0], until, step=step)
                     host[rank, 0] = until
             group = rng.permutation(ranks)[: int(rng.integers(1, ranks + 1))].tolist()
-            arrive = {r: device[r, 1] + rng.integers(0, 3) for r in group}
-            until = max(arrive.values()) + rng.integers(0, 10)
+            arrive = {r: device[r, 1] + rng.uniform(0, 3) for r in group}
+            until = max(arrive.values()) + rng.uniform(0, 10)
             for rank in group:
                 # Now and then a rank leaves before the last one came: a clock is off.
                 end = max(arrive[rank], until - 15 * (rng.random() < 0.1))
