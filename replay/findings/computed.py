@@ -20,6 +20,7 @@ from .joining import check_clocks, collective_ids
 from .large import tables as by_share
 from .task_steps import task_steps
 
+
 def tables(snapshot: Any) -> dict[str, pa.Table]:
     """`replay_scores`, `critical_path` and `slack` of a `Snapshot`, from one unchanged replay.
 

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ....ingest import memory
 from ....ingest.compiled import compiled
 from ... import steps as timing
 from ... import sweep
@@ -35,11 +36,13 @@ def tables(snapshot: Any, folder: Path) -> dict[str, pa.RecordBatch] | None:
     cut = shares.cut(snapshot, Columns(folder))
     if cut is None:
         return None
+    memory.give_back()  # what its tables took
     ready = _together(cut, partial(_measured, cut))
     if ready is None:
         return None
     whole = _Replayed(cut, moments.ends(ready)[ready.join])
     del ready
+    memory.give_back()
     marks = whole.marks
     found = timing.Marks(marks.rank, marks.begins, marks.ends)
     if not len(found.steps):

@@ -69,12 +69,13 @@ def fill(tables, seed):
                     launched = rng.random() < 0.8
                     if launched:
                         tables.call(rank, "cudaLaunchKernel", at, host[rank, thread],
-                                    thread=f"t{thread}", correlation=correlation, step=step)
+                                    thread=f"t{thread}", correlation=correlation,
+                                    step=step)  # fmt: skip
                     start = max(device[rank, stream], at) + rng.uniform(0, 3)
                     device[rank, stream] = start + rng.uniform(0, 30)
                     tables.kernel(rank, f"k{rng.integers(3)}", start, device[rank, stream],
                                   stream=7 + stream, step=step,
-                                  correlation=correlation if launched else None)
+                                  correlation=correlation if launched else None)  # fmt: skip
                 if rng.random() < 0.3:
                     until = max(device[rank].max(), host[rank, 0] + 1)
                     tables.call(rank, "cudaDeviceSynchronize", host[rank, 0], until, step=step)
@@ -85,8 +86,9 @@ def fill(tables, seed):
             for rank in group:
                 # Now and then a rank leaves before the last one came: a clock is off.
                 end = max(arrive[rank], until - 15 * (rng.random() < 0.1))
-                tables.part(rank, ["all_reduce", "broadcast"][instance % 2], arrive[rank], end,
-                            instance=instance, step=step, stream=8, group_size=len(group), root=group[0])
+                op = ("all_reduce", "broadcast")[instance % 2]
+                tables.part(rank, op, arrive[rank], end, instance=instance, step=step, stream=8,
+                            group_size=len(group), root=group[0])  # fmt: skip
                 device[rank] = max(device[rank, 0], end), end
             instance += 1
         for rank in range(ranks):
