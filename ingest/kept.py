@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 REVISION = 1
 """Raised whenever the same job would give other computed rows."""
 
-LARGE_EVENTS = 8_000_000
+LARGE_EVENTS = 5_000_000
 """The rows of a job with so many are computed when it is ingested: who asks shall not wait."""
 
 MOST_BYTES = 1 << 20
