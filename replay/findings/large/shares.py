@@ -56,8 +56,8 @@ class Shares(NamedTuple):
     columns: Columns
     n: int
     """How many shares."""
-    tasks: int
-    """Of the largest share."""
+    load: int
+    """Three times the tasks of the largest share: what a pass over it holds, as `sweep` counts."""
     ready_ns: np.ndarray
     """int64 [joins]: when each is measured to be free to go."""
     arrivals: Arrivals
@@ -106,13 +106,13 @@ def cut(snapshot: Any, columns: Columns) -> Shares | None:
     whole = build._Job(tables, all_, words)
     making = _Making(whole, all_, ops, words, columns)
     shares = traced_shares.of_files(snapshot.files.get("events") or (), categories)
-    made = sweep.over(making.share, list(enumerate(shares)), tasks=build.SHARE_ROWS)
+    made = sweep.over(making.share, list(enumerate(shares)), tasks=3 * build.SHARE_ROWS)
     whole_ones = [found for found in made if found is not None]
     if len(whole_ones) < len(made):
         return None
     ready = np.asarray(all_.joins["order_ns"])
     return Shares(
-        columns, len(made), max(found.tasks for found in whole_ones), ready,
+        columns, len(made), 3 * max(found.tasks for found in whole_ones), ready,
         _together([found.arrivals for found in whole_ones], len(ready)),
         list(making.names), frames,
         np.stack([all_.parts.rank, all_.parts.instance, all_.parts.event_id]),

@@ -71,7 +71,7 @@ def _ids(snapshot: Any, cut: shares.Shares, joins: np.ndarray) -> np.ndarray:
 
 def _together(cut: shares.Shares, of: Any) -> moments.Moments | None:
     """The moments of all shares, contracted on all cores."""
-    said = sweep.over(of, range(cut.n), tasks=cut.tasks)
+    said = sweep.over(of, range(cut.n), tasks=cut.load)
     return moments.together(said, cut.ready_ns)
 
 
@@ -121,7 +121,7 @@ class _Replayed:
         first = np.searchsorted(cut.arrivals.share[order], np.arange(cut.n + 1))
         self._arrivals = [order[a:b] for a, b in pairwise(first)]
         self._medians = Medians(cut.columns)
-        done = sweep.over(self._replay, range(cut.n), tasks=cut.tasks)
+        done = sweep.over(self._replay, range(cut.n), tasks=cut.load)
         self._medians.find(cut.n)
         self.arrive_end_ns = np.empty(len(cut.arrivals.share), np.int64)
         for at, share in zip(self._arrivals, done, strict=True):
@@ -192,7 +192,7 @@ class _Replayed:
             found = slack.backward(graph, latest, end)
             return slack.by_name(graph, found, self._cut.columns.get(share, "task_step"))
 
-        found = sweep.over(later, range(self._cut.n), tasks=self._cut.tasks)
+        found = sweep.over(later, range(self._cut.n), tasks=self._cut.load)
         return slack.table(pl.concat(found), self._cut.op_names)
 
     def scores(self, both: moments.Moments, marks: timing.Marks) -> pa.RecordBatch:
