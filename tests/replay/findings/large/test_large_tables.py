@@ -11,6 +11,8 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from retime.ingest.errors import UnusableInput
+from retime.replay import load
 from retime.replay.findings import computed
 from retime.replay.findings.large import contract
 from retime.replay.findings.large import tables as by_share
@@ -114,3 +116,31 @@ def test_of_any_job(seed, most, tables, tmp_path):
         m.setattr(contract, "MOST", most)
         for whole, found in both(frames, Path(folder)).values():
             assert found == whole
+
+
+def crossed(tables):
+    """Two ranks that meet twice, each in another order: a circle that one collective leaves."""
+    for rank in (0, 1):
+        for k in (0, 1):
+            tables.part(rank, "all_reduce", 100 * k, 100 * k + 100, instance=(k + rank) % 2, step=0)
+        tables.step(rank, 0, 0, 200)
+    return tied(tables)
+
+
+def test_a_circle_is_left_to_the_whole_graph(tables, tmp_path):
+    job = snapshot(crossed(tables), tmp_path / "job")
+    assert by_share.tables(job, tmp_path) is None
+    assert any("in a circle" in warning for warning in load.load(job).warnings)
+    job.manifests = [SimpleNamespace(tables={"events": [SimpleNamespace(rows=10_000_000)]})]
+    assert computed.is_large(job)
+    assert computed.tables(job)["replay_scores"].num_rows == 2
+
+
+def test_clocks_are_looked_at_before_events_are(tables, tmp_path):
+    tables.part(0, "all_reduce", 0, 100, instance=0, step=0)
+    tables.part(1, "all_reduce", 0, 100, instance=0, step=0)
+    tables.step(0, 0, 0, 100)
+    job = snapshot(tables.frames(), tmp_path / "job")
+    job.files["events"] = [str(tmp_path / "gone.parquet")]
+    with pytest.raises(UnusableInput, match="clocks that nothing ties together"):
+        by_share.tables(job, tmp_path)
