@@ -77,7 +77,8 @@ def one(url: str, reports: str | None, job: str, progress: Callable[[int], None]
     if not made.stands:
         row |= {
             "status": FAILED,
-            "reason": f"its rows cannot be kept: {store.job_folder(job)} cannot be written",
+            "reason": made.reason
+            or f"its rows cannot be kept: {store.job_folder(job)} cannot be written",
         }
     elif reports is not None:
         row["report"] = str(opened.job(job).report(os.path.join(reports, f"{job}.html")))

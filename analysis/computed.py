@@ -61,9 +61,9 @@ def keep(snapshot: Snapshot, folder: Place) -> Made:
         rows = {t: len(found) for t, found in read.items() if found is not None}
         if len(rows) == len(TABLES_COMPUTED):
             return Made(rows, listed.reason, True, True)
-    made, reason = _computed(snapshot)
+    made, reason, stays = _computed(snapshot)
     tables = {t: made.get(t, TABLES[t].schema.empty_table()) for t in TABLES_COMPUTED}
-    stands = kept.keep(folder, key, tables if not reason else {}, reason)
+    stands = stays and kept.keep(folder, key, tables if not reason else {}, reason)
     return Made({t: len(found) for t, found in tables.items()}, reason, False, stands)
 
 
@@ -124,9 +124,10 @@ class _Only:
         if listed is not None and read is not None:
             self._rows[table], self._reason = read, listed.reason
             return
-        made, self._reason = _computed(self._snapshot)
+        made, self._reason, stays = _computed(self._snapshot)
         self._rows = {t: made.get(t, TABLES[t].schema.empty_table()) for t in TABLES_COMPUTED}
-        kept.keep(self._folder, key, self._rows if not self._reason else {}, self._reason)
+        if stays:
+            kept.keep(self._folder, key, self._rows if not self._reason else {}, self._reason)
 
     def reasons(self, _: str) -> Rows:
         yield from _told(self._snapshot)
@@ -157,14 +158,17 @@ class _Several:
                 yield snapshot.job, _problem(reason)
 
 
-def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str]:
-    """The computed tables of a job and why there are none; a query on other things goes on."""
+def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str, bool]:
+    """The computed tables of a job and why there are none; a query on other things goes on.
+
+    And whether it would be the same another time: a disk that is full is no matter of the job.
+    """
     from ..replay.findings import computed
 
     try:
-        return computed.tables(snapshot), ""
+        return computed.tables(snapshot), "", True
     except Exception as e:
-        return {}, computed.why_none(e)
+        return {}, computed.why_none(e), not isinstance(e, OSError)
 
 
 def _kept_reason(snapshot: Snapshot, folder: Place) -> str:

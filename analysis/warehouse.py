@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ingest import suggested
-from ..ingest.errors import UsageError, WarehouseError
+from ..ingest.errors import RetimeError, UsageError, WarehouseError
 from .job import Job
 
 if TYPE_CHECKING:
@@ -61,11 +63,12 @@ class Warehouse:
         kept for the job; without it, those of the file $RETIME_KERNEL_PATTERNS are, where nothing
         was said of the job's kernels before. `ray` is the address of a Ray cluster whose nodes
         read the traces (`on_ray.check_address`). Returns an IngestReport whose `exit_code` is 1
-        where input was lost. Raises UnusableInput where nothing can be used, UsageError where ranks
+        where input was lost. Of a large job (`kept.LARGE_EVENTS`) the rows that only a replay gives
+        are computed, too. Raises UnusableInput where nothing can be used, UsageError where ranks
         or jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept,
         ClusterError where a cluster cannot do the work.
         """
-        from ..ingest import settings
+        from ..ingest import kept, settings
         from ..ingest.run import ingest, job_id_of
 
         if isinstance(paths, str | os.PathLike):
@@ -98,7 +101,19 @@ class Warehouse:
             # Rules not given for this job are no reason to fail where its settings are damaged.
             if kernel_patterns or not (standing.said.kernels or standing.problems):
                 kernels.say(folder, rules)
+        if report.exit_code < 3 and report.events >= kept.LARGE_EVENTS:
+            self._replay(report)
         return report
+
+    def _replay(self, report: IngestReport) -> None:
+        """Computes what only a replay gives of a large job, unless it is kept."""
+        from . import computed
+
+        began = time.perf_counter()
+        # What cannot be read or written now is said to who asks for the rows.
+        with contextlib.suppress(RetimeError):
+            computed.keep(self.store.snapshot(report.job), self.store.job_folder(report.job))
+        report.seconds += time.perf_counter() - began
 
     def job_ids(self) -> list[str]:
         """Ids of the jobs, sorted."""

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 REVISION = 1
 """Raised whenever the same job would give other computed rows."""
 
+LARGE_EVENTS = 5_000_000
+"""The rows of a job with so many are computed when it is ingested: who asks shall not wait."""
+
 MOST_BYTES = 1 << 20
 """A larger list is not read: it is an input like any other."""
 

@@ -86,7 +86,8 @@ class SourceReport:
 class IngestReport:
     """What an ingest did. `problems` are (place, problem) pairs that belong to no source.
 
-    `new_warehouse` is the path or address, where no job was there before.
+    `new_warehouse` is the path or address, where no job was there before; `events` are the rows of
+    `events` of the whole job, where its derived tables were seen to.
     """
 
     job: str
@@ -95,6 +96,7 @@ class IngestReport:
     seconds: float
     bytes: int
     new_warehouse: str | None = None
+    events: int = 0
 
     @property
     def n_problems(self) -> int:
@@ -229,6 +231,7 @@ def ingest(
         seconds=time.perf_counter() - began,
         bytes=sum(s.size_bytes for s in sources),
         new_warehouse=str(warehouse.root) if new else None,
+        events=sum(p.rows for m in manifests for p in m.tables.get("events", [])),
     )
 
 

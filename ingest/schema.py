@@ -651,6 +651,33 @@ MADE_LATENESS = Table(
     made=True,
 )
 
+MADE_INSTANCES = Table(
+    "_made_instances",
+    "a matched collective with what its participations come to, on the job's clock",
+    (
+        Column("collective_id", I64, "", "the same on all ranks of one collective"),
+        _MADE_STEP,
+        Column("comm", TEXT, "", "communicator"),
+        Column("dim", TEXT, "", "parallel dimension"),
+        Column("op", TEXT, "", "operation"),
+        Column("bytes", I64, "bytes", "message size"),
+        Column("n_ranks", I32, "ranks", "members"),
+        Column("n_seen", I32, "ranks", "members that were seen"),
+        Column("match", TEXT, "", "exact, order or partial"),
+        Column("first_start_ns", I64, "ns", "first start"),
+        Column("ready_ns", I64, "ns", "last start, or the root's, whatever the clocks"),
+        Column("end_ns", I64, "ns", "last end"),
+        Column("wait_ns", I64, "ns", "waits between ranks on one clock, added up"),
+        Column("n_clocks", I32, "clocks", "sets of ranks whose clocks cannot be compared"),
+        Column("last_rank", I32, "", "greatest of the ranks that started last on their clocks"),
+        Column("skew_ns", I64, "ns", "last start less first start, whatever the clocks"),
+        Column("clock_error_ns", I64, "ns", "greatest error of the clocks"),
+        Column("wait_known", BOOL, "", "something says what part is wait; null where untimed"),
+    ),
+    derived=True,
+    made=True,
+)
+
 MADE_BREAKDOWN = Table(
     "_made_breakdown",
     "a rank, step and class of time",
@@ -914,8 +941,8 @@ TABLES: dict[str, Table] = {
     for t in (
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
-        CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_BREAKDOWN, MADE_GAPS,
-        MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
+        CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_INSTANCES, MADE_BREAKDOWN,
+        MADE_GAPS, MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
         MADE_SM_PARTS, MADE_MARKS, MADE_COMPARED, MADE_COMPARED_KERNELS,
         MADE_TASKS, MADE_TASK_EDGES, MADE_TASK_PARTS, MADE_TASK_WORDS,
     )

@@ -90,6 +90,7 @@ def connect(
 STORED = {
     "participations": "_made_participations",
     "lateness": "_made_lateness",
+    "instances": "_made_instances",
     "arrivals": "_made_participations",
     "class_times": "_made_breakdown",
     "gaps": "_made_gaps",

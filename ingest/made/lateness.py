@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .participations import FROM_ROOT, PAIRED, TO_ROOT, Participations
+from .participations import FROM_ROOT, PAIRED, TO_ROOT, Participations, by_text
 from .segmented import LEAST, runs
 
 
@@ -47,10 +47,10 @@ def find(p: Participations) -> tuple[Lateness, np.ndarray]:
     caused = of.total(np.where(others, np.maximum(0, lost), 0))
     comm = p.comm[rows]
     most = np.iinfo(np.int64).max
-    least_comm = of.least(np.where(comm < 0, most, _by_text(p.comms)[comm]))
+    least_comm = of.least(np.where(comm < 0, most, by_text(p.comms)[comm]))
     paired = np.isin(p.op[rows], [i for i, o in enumerate(p.ops) if o in PAIRED])
     behind = last_start - second
-    back = np.argsort(_by_text(p.comms)[:-1])
+    back = np.argsort(by_text(p.comms)[:-1])
     found = Lateness(
         p.collective[one], p.clock[one],
         np.where(least_comm == most, -1, np.append(back, -1)[np.minimum(least_comm, len(back))]),
@@ -62,10 +62,3 @@ def find(p: Participations) -> tuple[Lateness, np.ndarray]:
     by_run = np.full(len(p.same_clock.first), LEAST)
     by_run[p.same_clock.run[one]] = median
     return found, np.where(p.timed & (p.collective != LEAST), by_run[p.same_clock.run], LEAST)
-
-
-def _by_text(texts: list[str]) -> np.ndarray:
-    """Place of each text in order, with one more for none."""
-    place = np.full(len(texts) + 1, -1, np.int64)
-    place[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
-    return place

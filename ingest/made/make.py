@@ -24,6 +24,7 @@ from . import (
     causes,
     compared,
     events,
+    instances,
     kernels,
     lateness,
     marks,
@@ -99,7 +100,11 @@ def _fill(
         writer.write("_made_participations", _participations(p, median, match, at))
     for at in _slices(len(late.collective)):
         writer.write("_made_lateness", _lateness(late, p, at))
-    for table in ("_made_participations", "_made_lateness"):
+    whole = instances.find(p, tables["collectives"]["match"])
+    for at in _slices(len(whole.collective)):
+        writer.write("_made_instances", _instances(whole, p, at))
+    del whole
+    for table in ("_made_participations", "_made_lateness", "_made_instances"):
         writer.finish(table)
     if any("events" in m.pruned for m in manifests):
         return set()  # the views tell of what is left
@@ -344,6 +349,23 @@ def _lateness(late: lateness.Lateness, p: Participations, at: slice) -> pa.Recor
         )},
     }  # fmt: skip
     return _batch("_made_lateness", columns)
+
+
+def _instances(whole: instances.Instances, p: Participations, at: slice) -> pa.RecordBatch:
+    words = {c: _texts(code[at], pa.array(texts, pa.string())) for c, code, texts in (
+        ("comm", whole.comm, p.comms), ("dim", whole.dim, p.dims), ("op", whole.op, whole.ops),
+        ("match", whole.match, whole.matches),
+    )}  # fmt: skip
+    known = whole.wait_known[at]
+    columns = {
+        **words, "collective_id": whole.collective[at],
+        "wait_known": pa.array(known > 0, mask=known < 0),
+        **{c: getattr(whole, c)[at] for c in (
+            "step", "bytes", "n_ranks", "n_seen", "first_start_ns", "ready_ns", "end_ns", "wait_ns",
+            "n_clocks", "last_rank", "skew_ns", "clock_error_ns",
+        )},
+    }  # fmt: skip
+    return _batch("_made_instances", columns)
 
 
 def _of_rank(

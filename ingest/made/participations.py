@@ -287,3 +287,10 @@ def _shared(
     of_kernel = runs(r, e)
     ready_known[rows] = of_kernel.least(pair_known[rows].astype(np.int64))[of_kernel.run] > 0
     return decides, ready_known
+
+
+def by_text(texts: list[str]) -> np.ndarray:
+    """Place of each text in order, with one more for none."""
+    place = np.full(len(texts) + 1, -1, np.int64)
+    place[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
+    return place

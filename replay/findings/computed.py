@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...ingest.errors import RetimeError
+from ...ingest.kept import LARGE_EVENTS
 from .. import engine, load
 from .. import steps as timing
 from ..graph import Kind
@@ -18,9 +19,6 @@ from . import critical, scores, slack
 from .joining import check_clocks, collective_ids
 from .large import tables as by_share
 from .task_steps import task_steps
-
-LARGE = 8_000_000
-"""A traced job with so many events is not held in memory as one graph."""
 
 
 def tables(snapshot: Any) -> dict[str, pa.Table]:
@@ -38,11 +36,11 @@ def tables(snapshot: Any) -> dict[str, pa.Table]:
 
 
 def is_large(snapshot: Any) -> bool:
-    """Whether the job is a traced one with `LARGE` events or more."""
+    """Whether the job is a traced one whose graph is too large to be held as a whole."""
     manifests = getattr(snapshot, "manifests", ())
     events = sum(p.rows for m in manifests for p in m.tables.get("events", ()))
     whole = "events" not in getattr(snapshot, "pruned", ())
-    return events >= LARGE and whole and load.source(snapshot.files) != "recorded"
+    return events >= LARGE_EVENTS and whole and load.source(snapshot.files) != "recorded"
 
 
 def _by_share(snapshot: Any) -> dict[str, pa.RecordBatch] | None:

@@ -71,7 +71,8 @@ def pieces(graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarr
     of = classes(graph)
     walked = []
     for step, (task, since) in zip(steps, _windows(graph, start, end, steps), strict=True):
-        arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, of, task, since
+        rank = graph.rank, graph.kind == Kind.JOIN
+        arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, of, *rank, task, since
         found = np.empty((_walk(*arrays, np.empty((0, 4), np.int64)), 5), np.int64)
         _walk(*arrays, found[:, 1:])
         found[:, 0] = step
@@ -160,10 +161,15 @@ def _windows(
     opens, closes = np.flatnonzero(begins != NULL), np.flatnonzero(ends != NULL)
     for step in steps:
         of = closes[ends[closes] == step]
-        last = int(of[np.argmax(start[of])])
+        last = int(of[last_of(graph.rank[of], start[of])])
         first = opens[(begins[opens] == step) & (graph.rank[opens] == graph.rank[last])]
         out.append((last, int(start[first].min())))
     return out
+
+
+def last_of(rank: np.ndarray, at_ns: np.ndarray) -> int:
+    """Which row comes last; of several that come together that of the lowest rank."""
+    return int(np.lexsort((rank, -at_ns))[0])
 
 
 @compiled
@@ -179,8 +185,12 @@ def put(out, n, task, kind, since, until):  # pragma: no cover - compiled
 
 
 @compiled
-def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma: no cover
+def _walk(
+    gap, pred_ptr, pred, start, end, classes, rank, is_join, task, since, out
+):  # pragma: no cover - compiled
     """Pieces, last to first, as rows (task, class, start, end) of `out`; how many there are.
+
+    Of ranks that arrive at a join together the lowest counts as the last.
 
     With an `out` of no rows they are only counted.
     """
@@ -200,8 +210,10 @@ def _walk(gap, pred_ptr, pred, start, end, classes, task, since, out):  # pragma
         ready = max(now - gap[i], since)
         n = put(out, n, i, UNEXPLAINED, ready, now)
         now = ready
+        meets = is_join[i]
         i = pred[a]
         for e in range(a + 1, b):
-            if end[pred[e]] > end[i]:
-                i = pred[e]
+            p = pred[e]
+            if end[p] > end[i] or (meets and end[p] == end[i] and rank[p] < rank[i]):
+                i = p
     return n

@@ -83,6 +83,8 @@ def rows(graph: TaskGraph, start: np.ndarray, end: np.ndarray, step: np.ndarray)
 def by_name(graph: TaskGraph, later: np.ndarray, step: np.ndarray) -> pl.DataFrame:
     """Rows of `table` from the `slack` of each task (int64 [n], ns), in no order."""
     kept = np.flatnonzero((later != UNBOUNDED) & (step >= 0) & np.isin(graph.kind, SHOWN))
+    # Of several with the least slack the one that began first is shown.
+    kept = kept[np.argsort(graph.start_ns[kept], kind="stable")]
     event = graph.extra.get("event_id", np.full(graph.n, -1))
     tasks = pl.DataFrame(
         {

@@ -101,7 +101,7 @@ def test_what_was_made_of_events_goes_with_them(wh: Path) -> None:
     assert all(job.con.execute(f"FROM {v} LIMIT 1").fetchall() for v in views)
     doors.open(str(wh)).prune(["j"], raw_events=True, dry_run=False)
     pruned = made(wh)
-    assert pruned == {"_made_participations", "_made_lateness"}
+    assert pruned == {"_made_participations", "_made_lateness", "_made_instances"}
 
     def rows() -> list[list[tuple]]:
         con = doors.open(str(wh)).job("j").con

@@ -16,9 +16,16 @@ class Columns:
         self._folder = folder
 
     def put(self, share: int, **columns: np.ndarray) -> None:
-        """Keeps columns, each in the place of one of its name."""
+        """Keeps columns, each in the place of one of its name. Raises OSError."""
         for name, values in columns.items():
-            np.save(self._file(share, name), _narrow(values))
+            try:
+                np.save(self._file(share, name), _narrow(values))
+            except OSError as e:
+                raise OSError(
+                    e.errno,
+                    f"{self._folder}: {e.strerror}: the replay of a large job keeps its tasks in "
+                    "temporary files; TMPDIR names another folder for them",
+                ) from e
 
     def get(self, share: int, name: str) -> np.ndarray:
         """int64: a column."""

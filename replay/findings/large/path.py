@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from ....ingest.compiled import compiled
-from ...graph import NULL, Kind, TaskGraph
+from ...graph import Kind, TaskGraph
 from .. import critical
 from ..critical import UNEXPLAINED, put
 from .shares import Shares
@@ -28,7 +28,6 @@ class Marks(NamedTuple):
     begins: np.ndarray
     """The step that it begins, `NULL` for none."""
     ends: np.ndarray
-    measured_ns: np.ndarray
     start_ns: np.ndarray
     """In the unchanged replay."""
 
@@ -81,8 +80,8 @@ def rows(
                 break
             join = int(its.graph.collective[at])
             feeding = slice(*shares.arrivals.first[join : join + 2])
-            # Of several that end together the first, as tasks go.
-            one = feeding.start + int(np.argmax(arrive_end_ns[feeding]))
+            arrived = shares.arrivals.rank[feeding], arrive_end_ns[feeding]
+            one = feeding.start + critical.last_of(*arrived)
             share, task = int(shares.arrivals.share[one]), int(shares.arrivals.task[one])
         found += back[::-1]
     none = _columns(shares.graph(0), 0, np.empty((0, 4), np.int64))
@@ -94,9 +93,7 @@ def rows(
 def _last(marks: Marks, step: int) -> tuple[int, int, int]:
     """The mark at which a step ends, its share and task, and when the step begins on its rank."""
     of = np.flatnonzero(marks.ends == step)
-    order = np.lexsort((marks.rank[of], marks.begins[of] == NULL, marks.measured_ns[of]))
-    of = of[order]
-    last = of[np.argmax(marks.start_ns[of])]
+    last = of[critical.last_of(marks.rank[of], marks.start_ns[of])]
     first = (marks.begins == step) & (marks.rank == marks.rank[last])
     since = int(marks.start_ns[first].min())
     return int(marks.share[last]), int(marks.task[last]), since

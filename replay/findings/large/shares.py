@@ -40,7 +40,7 @@ OF_COLLECTIVES = (
 
 
 class Arrivals(NamedTuple):
-    """Who feeds the join of each collective: arrays [a], by join, in the order that tasks go."""
+    """Who feeds the join of each collective: arrays [a], by join."""
 
     join: np.ndarray
     share: np.ndarray
@@ -57,8 +57,8 @@ class Shares(NamedTuple):
     columns: Columns
     n: int
     """How many shares."""
-    tasks: int
-    """Of the largest share."""
+    load: int
+    """Three times the tasks of the largest share: what a pass over it holds, as `sweep` counts."""
     ready_ns: np.ndarray
     """int64 [joins]: when each is measured to be free to go."""
     arrivals: Arrivals
@@ -107,13 +107,14 @@ def cut(snapshot: Any, columns: Columns) -> Shares | None:
     whole = Job(tables, all_, words)
     making = _Making(whole, all_, ops, words, columns)
     shares = of_shares.of_files(snapshot.files.get("events") or (), categories)
-    made = sweep.over(making.share, list(enumerate(shares)), tasks=SHARE_ROWS)
+    most = max((share.rows for share in shares), default=0)
+    made = sweep.over(making.share, list(enumerate(shares)), tasks=3 * max(most, SHARE_ROWS))
     whole_ones = [found for found in made if found is not None]
     if len(whole_ones) < len(made):
         return None
     ready = np.asarray(all_.joins["order_ns"])
     return Shares(
-        columns, len(made), max(found.tasks for found in whole_ones), ready,
+        columns, len(made), 3 * max(found.tasks for found in whole_ones), ready,
         _together([found.arrivals for found in whole_ones], len(ready)),
         list(making.names), frames,
         np.stack([all_.parts.rank, all_.parts.instance, all_.parts.event_id]),
@@ -125,7 +126,7 @@ class _Made(NamedTuple):
 
     tasks: int
     arrivals: np.ndarray
-    """int64 [6, a]: join, share, task, rank, start and event."""
+    """int64 [4, a]: join, share, task and rank."""
 
 
 class _Making:
@@ -159,10 +160,7 @@ class _Making:
         first = graph.pred_ptr[into]
         task = graph.pred[np.repeat(first, many) + of_tables.within(many)]
         join = joins[np.repeat(graph.collective[into], many)]
-        found = np.stack([
-            join, np.full(len(task), number), task, graph.rank[task], graph.start_ns[task],
-            graph.extra["event_id"][task],
-        ])  # fmt: skip
+        found = np.stack([join, np.full(len(task), number), task, graph.rank[task]])
         return _Made(graph.n, found)
 
     def _keep(self, number: int, graph: TaskGraph, ops: OpNames, joins: np.ndarray) -> None:
@@ -219,11 +217,9 @@ def _of_share(
 
 
 def _together(found: Sequence[np.ndarray], joins: int) -> Arrivals:
-    """The arrivals of all shares by join; those of one by start, then event, as tasks go."""
-    join, share, task, rank, start, event = np.concatenate(
-        [np.empty((6, 0), np.int64), *found], axis=1
-    )
-    order = np.lexsort((event, start, join))
+    """The arrivals of all shares by join; those of one in the order of shares."""
+    join, share, task, rank = np.concatenate([np.empty((4, 0), np.int64), *found], axis=1)
+    order = np.argsort(join, kind="stable")
     first = np.zeros(joins + 1, np.int64)
     np.cumsum(np.bincount(join, minlength=joins), out=first[1:])
     return Arrivals(join[order], share[order], task[order], rank[order], first)

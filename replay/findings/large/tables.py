@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ....ingest import memory
 from ....ingest.compiled import compiled
 from ....ingest.tasks.codes import distinct
 from ... import steps as timing
@@ -35,11 +36,13 @@ def tables(snapshot: Any, folder: Path) -> dict[str, pa.RecordBatch] | None:
     cut = shares.cut(snapshot, Columns(folder))
     if cut is None:
         return None
+    memory.give_back()  # what its tables took
     ready = _together(cut, partial(_measured, cut))
     if ready is None:
         return None
     whole = _Replayed(cut, moments.ends(ready)[ready.join])
     del ready
+    memory.give_back()
     marks = whole.marks
     found = timing.Marks(marks.rank, marks.begins, marks.ends)
     if not len(found.steps):
@@ -68,7 +71,7 @@ def _ids(snapshot: Any, cut: shares.Shares, joins: np.ndarray) -> np.ndarray:
 
 def _together(cut: shares.Shares, of: Any) -> moments.Moments | None:
     """The moments of all shares, contracted on all cores."""
-    said = sweep.over(of, range(cut.n), tasks=cut.tasks)
+    said = sweep.over(of, range(cut.n), tasks=cut.load)
     return moments.together(said, cut.ready_ns)
 
 
@@ -103,7 +106,7 @@ class _Share(NamedTuple):
     arrive_end_ns: np.ndarray
     """int64: ends of its arrivals, by their places in `Shares.arrivals`."""
     marks: np.ndarray
-    """int64 [m, 6]: task, rank, begins, ends, measured and replayed start."""
+    """int64 [m, 5]: task, rank, the steps that it begins and ends, and its start."""
     ranks: np.ndarray
     arrived: np.ndarray
     """int64 [3, a]: rank, collective and end of every arrival, those too that no join waits for."""
@@ -118,7 +121,7 @@ class _Replayed:
         first = np.searchsorted(cut.arrivals.share[order], np.arange(cut.n + 1))
         self._arrivals = [order[a:b] for a, b in pairwise(first)]
         self._medians = Medians(cut.columns)
-        done = sweep.over(self._replay, range(cut.n), tasks=cut.tasks)
+        done = sweep.over(self._replay, range(cut.n), tasks=cut.load)
         self._medians.find(cut.n)
         self.arrive_end_ns = np.empty(len(cut.arrivals.share), np.int64)
         for at, share in zip(self._arrivals, done, strict=True):
@@ -146,8 +149,8 @@ class _Replayed:
         self._medians.take(share, graph, step)
         begins, ends = graph.extra["begins"], graph.extra["ends"]
         marks = np.flatnonzero((begins != NULL) | (ends != NULL))
-        said = (marks, graph.rank[marks], begins[marks], ends[marks], graph.start_ns[marks],
-                end[marks] - dur[marks])  # fmt: skip
+        start = end[marks] - dur[marks]
+        said = marks, graph.rank[marks], begins[marks], ends[marks], start
         ranks = distinct(graph.rank[graph.rank >= 0])[0]
         its = cut.arrivals.task[self._arrivals[share]]
         arrive = np.flatnonzero(graph.kind == Kind.ARRIVE)
@@ -189,7 +192,7 @@ class _Replayed:
             found = slack.backward(graph, latest, end)
             return slack.by_name(graph, found, self._cut.columns.get(share, "task_step"))
 
-        found = sweep.over(later, range(self._cut.n), tasks=self._cut.tasks)
+        found = sweep.over(later, range(self._cut.n), tasks=self._cut.load)
         return slack.table(pl.concat(found), self._cut.op_names)
 
     def scores(self, both: moments.Moments, marks: timing.Marks) -> pa.RecordBatch:

@@ -105,6 +105,15 @@ def test_the_rows_of_the_path_follow_each_other_across_ranks(tables):
     ]  # fmt: skip
 
 
+def test_of_ranks_that_end_a_step_together_the_path_of_the_lowest_is_shown(tables):
+    graph = traced(tables, 100, after_us=(50, 50)).graph
+    start, end = engine.replay(graph)
+    found = rows(graph, start, end, np.array([0]), np.full(graph.n, -1)).to_pylist()
+    assert [(r["rank"], r["name"]) for r in found] == [
+        (1, "f"), (1, "all_reduce"), (0, "all_reduce"), (0, "g"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("gap_us", "warned"), [(100, False), (200, True)])
 def test_more_than_a_quarter_unexplained_is_said_of_every_estimate(tables, gap_us, warned):
     # 100 of 500 us, or 200 of 600.
