@@ -204,9 +204,15 @@ def alike(
 
 @compiled
 def empty(n):  # pragma: no cover - compiled
-    """`n` bytes. Not numpy's, which asks for large pages: where a machine is itself a virtual one
-    these take several times as long to get as small ones, unless somebody had them before."""
-    return np.empty(n, np.uint8)
+    """`n` bytes that are there to be used.
+
+    Not numpy's, which asks for large pages: a machine that is itself a virtual one takes several
+    times as long to give those as small ones, unless somebody had them before.
+    """
+    out = np.empty(n, np.uint8)
+    for i in range(0, n, 4096):
+        out[i] = 0
+    return out
 
 
 def first_names(order: np.ndarray, what: np.ndarray, op: np.ndarray, n: int) -> np.ndarray:

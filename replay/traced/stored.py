@@ -2,72 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...ingest.schema import TABLES
 from ...ingest.store import reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
+from ..sweep import beside
 from .build import about_lateness
-from .merged import Odd, Words, graph
+from .gathered import empty
+from .merged import FEW, Odd, Words, graph, one_by_one, room
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
 
 def of_files(
-    files: Mapping[str, Sequence[Any]], facts: Mapping[str, Any], job: str = ""
+    files: Mapping[str, Sequence[Any]], facts: Callable[[], Mapping[str, Any]], job: str = ""
 ) -> ReplayJob | None:
     """The replay job of traced ranks from the tables that `ingest.made.tasks` wrote, if it did.
 
     The same, to the bit, as `build.of_shares` makes of the events; None as well where the tables
-    contradict themselves, or where collectives wait for each other in a circle.
+    contradict themselves, or where collectives wait for each other in a circle. `facts` gives those
+    of the job.
     """
     paths = [list(files.get(name) or ()) for name in NAMES]
     if any(len(p) != 1 for p in paths):
         return None
+    of_tasks, of_edges, of_parts = (
+        partial(_read, name, str(p[0])) for name, p in zip(NAMES[:3], paths, strict=False)
+    )
     try:
-        tasks, edges, parts, rows = (
-            _read(name, str(p[0])) for name, p in zip(NAMES, paths, strict=True)
-        )
-        tasks, edges, parts = (_numbers(table) for table in (tasks, edges, parts))
-        words = {name: column.to_pylist() for name, column in _columns(rows)}
-        made, late = graph(tasks, edges["back"], parts, _words(words))
+        with reading.parquet(paths[0][0]) as file:
+            n = file.metadata.num_rows
+
+        def rest() -> tuple[Any, ...]:
+            """What is small, and room for what is made: got while the large table is read."""
+            parts = of_parts()
+            joins = int(parts["collective"].max(initial=-1)) + 1
+            if joins > len(parts["collective"]):
+                raise Odd
+            return parts, of_edges(), _rows(str(paths[3][0])), room(n + joins), facts()
+
+        run = beside if n > FEW else one_by_one
+        tasks, (parts, edges, words, columns, known) = run(of_tasks, rest)
+        made, late = graph(tasks, edges["back"], parts, _words(words), columns)
     except Odd:
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
     assumed = tuple(_texts(words, stored.ASSUMPTION))
-    return ReplayJob(made, job, {**facts, "late_ns": late}, assumed, said)
+    return ReplayJob(made, job, {**known, "late_ns": late}, assumed, said)
 
 
-def _read(name: str, path: str) -> pa.Table:
-    """A table. Raises Odd for one with other columns than it should have."""
+def _read(name: str, path: str) -> dict[str, np.ndarray]:
+    """Columns of whole numbers. Raises Odd for other columns, and where one is null.
+
+    Row group by row group, so that each is unpacked into the memory that the one before was in: to
+    get memory may take longer than to unpack.
+    """
     with reading.whole(path) as file:
-        found = file.read()
-    if found.schema.names != TABLES[name].schema.names:
-        raise Odd
-    return found
+        if file.schema_arrow.names != TABLES[name].schema.names:
+            raise Odd
+        groups = range(file.num_row_groups)
+        if len(groups) == 1:
+            return {name: _array(values) for name, values in _columns(file, 0)}
+        n = file.metadata.num_rows
+        out = {c.name: _empty(n, c.type) for c in TABLES[name].columns}
+        since = 0
+        for group in groups:
+            for column, values in _columns(file, group):
+                out[column][since : since + len(values)] = _array(values)
+            since += file.metadata.row_group(group).num_rows
+    for values in out.values():
+        values.flags.writeable = False  # as what Arrow has: to the compiler that is one type
+    return out
 
 
-def _columns(table: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    return zip(table.column_names, table.columns, strict=True)
+def _columns(file: pq.ParquetFile, group: int) -> Iterable[tuple[str, pa.ChunkedArray]]:
+    found = file.read_row_group(group, use_threads=False)
+    return zip(found.column_names, found.columns, strict=True)
 
 
-def _numbers(table: pa.Table) -> dict[str, np.ndarray]:
-    """Columns of whole numbers. Raises Odd where one is null."""
-    if any(column.null_count for column in table.columns):
-        raise Odd
-    return {name: _array(column) for name, column in _columns(table)}
+def _empty(n: int, of: pa.DataType) -> np.ndarray:
+    dtype = np.dtype(of.to_pandas_dtype())
+    return empty(n * dtype.itemsize).view(dtype)
 
 
 def _array(column: pa.ChunkedArray) -> np.ndarray:
-    """Nobody may write to it, be it Arrow's memory or a copy: to the compiler that is one type."""
-    values = column.to_numpy()
-    values.flags.writeable = False
-    return values
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise Odd
+    return column.to_numpy()
+
+
+def _rows(path: str) -> dict[str, list[Any]]:
+    """The columns of the table of words."""
+    with reading.whole(path) as file:
+        found = file.read(use_threads=False)
+    if found.schema.names != TABLES[stored.WORDS].schema.names:
+        raise Odd
+    return found.to_pydict()
 
 
 def _words(rows: Mapping[str, list[Any]]) -> Words:
