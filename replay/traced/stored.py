@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,9 @@ from ...ingest.schema import TABLES
 from ...ingest.store import reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
-from ..sweep import beside
 from .build import about_lateness
 from .gathered import empty
-from .merged import FEW, Odd, Words, graph, one_by_one, room
+from .merged import Odd, Words, graph, room
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
@@ -34,29 +33,30 @@ def of_files(
     paths = [list(files.get(name) or ()) for name in NAMES]
     if any(len(p) != 1 for p in paths):
         return None
-    of_tasks, of_edges, of_parts = (
-        partial(_read, name, str(p[0])) for name, p in zip(NAMES[:3], paths, strict=False)
-    )
+    of_tasks, of_edges, of_parts, of_words = (str(p[0]) for p in paths)
     try:
-        with reading.parquet(paths[0][0]) as file:
-            n = file.metadata.num_rows
-
-        def rest() -> tuple[Any, ...]:
-            """What is small, and room for what is made: got while the large table is read."""
-            parts = of_parts()
-            joins = int(parts["collective"].max(initial=-1)) + 1
-            if joins > len(parts["collective"]):
-                raise Odd
-            return parts, of_edges(), _rows(str(paths[3][0])), room(n + joins), facts()
-
-        run = beside if n > FEW else one_by_one
-        tasks, (parts, edges, words, columns, known) = run(of_tasks, rest)
-        made, late = graph(tasks, edges["back"], parts, _words(words), columns)
+        parts = _read(stored.PARTS, of_parts)
+        with reading.parquet(of_tasks) as file:
+            n = file.metadata.num_rows + _joins(parts)
+        # Arrow gives each thread memory of its own, which takes longer to get than to fill.
+        with ThreadPoolExecutor(1) as other:
+            columns, known = other.submit(room, n), other.submit(facts)
+            tasks, edges = _read(stored.TASKS, of_tasks), _read(stored.EDGES, of_edges)
+            words = _rows(of_words)
+        made, late = graph(tasks, edges["back"], parts, _words(words), columns.result())
     except Odd:
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
     assumed = tuple(_texts(words, stored.ASSUMPTION))
-    return ReplayJob(made, job, {**known, "late_ns": late}, assumed, said)
+    return ReplayJob(made, job, {**known.result(), "late_ns": late}, assumed, said)
+
+
+def _joins(parts: Mapping[str, np.ndarray]) -> int:
+    """How many collectives there are. Raises Odd where there cannot be so many."""
+    joins = int(parts["collective"].max(initial=-1)) + 1
+    if joins > len(parts["collective"]):
+        raise Odd
+    return joins
 
 
 def _read(name: str, path: str) -> dict[str, np.ndarray]:
