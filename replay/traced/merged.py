@@ -98,13 +98,12 @@ def graph(
     (task_of, place), (ptr, src), (code, kinds) = windows.by_time(
         key, ties, run, partial(_links, tasks, back, known), partial(_alike, tasks, known, words)
     )
-    order, place = ordering.topological_places(task_of, place, ptr, src)
+    order = ordering.placed(task_of, place, ptr, src)
     if len(order) < len(key):
         raise Odd
-    del key, task_of
     table, op_names = _names(order, tasks, words)
     (pred_ptr, pred), like, *_ = run(
-        partial(_predecessors, order, place, ptr, src, tasks, room),
+        partial(_predecessors, order, place, ptr, src, tasks, key, room),
         partial(_like, order, code, kinds, tasks, table),
         *_columns(order, tasks, known, table, words, room),
     )
@@ -177,7 +176,7 @@ def _within(values: np.ndarray, n: int) -> bool:
 
 
 def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, np.ndarray]:
-    """Predecessors of all tasks, then joins, in CSR form (int64 and int32)."""
+    """Predecessors of all tasks, then joins, in CSR form; int32 both."""
     n, parts = len(tasks["what"]), known.columns
     waits, awaited = np.flatnonzero(parts["waits"]), np.flatnonzero(parts["awaited"])
     join = n + parts["collective"].astype(np.int64)
@@ -185,7 +184,9 @@ def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, 
     dst = (known.transfer[waits], known.transfer[known.also], join[awaited], also_join)
     src = (join[waits], also_join, known.arrive[awaited], known.arrive[known.also])
     dst, src = np.concatenate(dst), np.concatenate(src)
-    ptr = np.zeros(n + len(known.first) + 1, np.int64)
+    if len(back) + len(src) >= ordering.MOST_TASKS:
+        raise Odd
+    ptr = np.zeros(n + len(known.first) + 1, np.int32)
     out = np.empty(len(back) + len(src), np.int32)
     if not gathered.links(tasks["preds"], back, src, dst, ptr, out):
         raise Odd
@@ -214,13 +215,13 @@ def _like(
 
 def _predecessors(
     order: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray, tasks: Columns,
-    room: Columns,
+    ends: np.ndarray, room: Columns,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Predecessors in CSR form; fills gaps, spans and lateness."""
     pred_ptr, pred = (gathered.empty(8 * m).view(np.int64) for m in (len(order) + 1, len(src)))
     kept = gathered.predecessors(
         order, place, ptr, src, *(tasks[c] for c in ("what", "start_ns", "dur_ns")), PIN, int(NULL),
-        pred_ptr, pred, *(room[c] for c in ("gap_ns", "dur_ns", "late_ns")),
+        ends, pred_ptr, pred, *(room[c] for c in ("gap_ns", "dur_ns", "late_ns")),
     )  # fmt: skip
     return pred_ptr, pred if kept == len(pred) else pred[:kept].copy()
 

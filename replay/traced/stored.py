@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ...ingest.schema import TABLES
 from ...ingest.store import reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
+from ..sweep import beside
 from .build import about_lateness
 from .gathered import empty
-from .merged import Odd, Words, graph, room
+from .merged import FEW, Odd, Words, graph, one_by_one, room
+
+NARROW = {"what": np.int8, "preds": np.int16}
+"""Columns whose numbers are small: memory takes time to get."""
+
+SLOW = ("event_id", "dur_ns", "what", "preds")
+QUICK = ("start_ns", "rank", "step", "op", "bytes", "detail")
+"""Columns of tasks that take about as long to read."""
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
@@ -36,19 +43,21 @@ def of_files(
     of_tasks, of_edges, of_parts, of_words = (str(p[0]) for p in paths)
     try:
         parts = _read(stored.PARTS, of_parts)
-        with reading.parquet(of_tasks) as file:
-            n = file.metadata.num_rows + _joins(parts)
-        # Arrow gives each thread memory of its own, which takes longer to get than to fill.
-        with ThreadPoolExecutor(1) as other:
-            columns, known = other.submit(room, n), other.submit(facts)
-            tasks, edges = _read(stored.TASKS, of_tasks), _read(stored.EDGES, of_edges)
-            words = _rows(of_words)
-        made, late = graph(tasks, edges["back"], parts, _words(words), columns.result())
+        n = _rows_of(of_tasks)
+        run = beside if n > FEW else one_by_one
+        some, rest, edges, words, columns, known = run(
+            *(partial(_read, stored.TASKS, of_tasks, of) for of in (SLOW, QUICK)),
+            partial(_read, stored.EDGES, of_edges),
+            partial(_words_of, of_words),
+            partial(room, n + _joins(parts)),
+            facts,
+        )
+        made, late = graph(some | rest, edges["back"], parts, _words(words), columns)
     except Odd:
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
     assumed = tuple(_texts(words, stored.ASSUMPTION))
-    return ReplayJob(made, job, {**known.result(), "late_ns": late}, assumed, said)
+    return ReplayJob(made, job, {**known, "late_ns": late}, assumed, said)
 
 
 def _joins(parts: Mapping[str, np.ndarray]) -> int:
@@ -59,47 +68,51 @@ def _joins(parts: Mapping[str, np.ndarray]) -> int:
     return joins
 
 
-def _read(name: str, path: str) -> dict[str, np.ndarray]:
-    """Columns of whole numbers. Raises Odd for other columns, and where one is null.
+def _rows_of(path: str) -> int:
+    with reading.parquet(path) as file:
+        return file.metadata.num_rows
 
-    Row group by row group, so that each is unpacked into the memory that the one before was in: to
-    get memory may take longer than to unpack.
+
+def _read(name: str, path: str, columns: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Columns of whole numbers, all or some. Raises Odd for others, and where one is null.
+
+    Of a row group one after another, so that each is unpacked into the memory that the one before
+    was in: to get memory may take longer than to unpack.
     """
-    with reading.whole(path) as file:
-        if file.schema_arrow.names != TABLES[name].schema.names:
+    with reading.parquet(path) as file:
+        schema = TABLES[name].schema
+        if file.schema_arrow.names != schema.names:
             raise Odd
-        groups = range(file.num_row_groups)
-        if len(groups) == 1:
-            return {name: _array(values) for name, values in _columns(file, 0)}
         n = file.metadata.num_rows
-        out = {c.name: _empty(n, c.type) for c in TABLES[name].columns}
+        out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in columns or schema.names}
         since = 0
-        for group in groups:
-            for column, values in _columns(file, group):
-                out[column][since : since + len(values)] = _array(values)
-            since += file.metadata.row_group(group).num_rows
-    for values in out.values():
-        values.flags.writeable = False  # as what Arrow has: to the compiler that is one type
+        for group in range(file.num_row_groups):
+            for column, its in out.items():
+                values = file.read_row_group(group, [column], use_threads=False)[column]
+                its[since : since + len(values)] = _array(column, values)
+            since += len(values)
     return out
 
 
-def _columns(file: pq.ParquetFile, group: int) -> Iterable[tuple[str, pa.ChunkedArray]]:
-    found = file.read_row_group(group, use_threads=False)
-    return zip(found.column_names, found.columns, strict=True)
-
-
-def _empty(n: int, of: pa.DataType) -> np.ndarray:
-    dtype = np.dtype(of.to_pandas_dtype())
+def _empty(n: int, dtype: np.dtype) -> np.ndarray:
     return empty(n * dtype.itemsize).view(dtype)
 
 
-def _array(column: pa.ChunkedArray) -> np.ndarray:
+def _dtype(name: str, of: pa.DataType) -> np.dtype:
+    return np.dtype(NARROW.get(name) or of.to_pandas_dtype())
+
+
+def _array(name: str, column: pa.ChunkedArray) -> np.ndarray:
     if column.null_count or not pa.types.is_integer(column.type):
         raise Odd
-    return column.to_numpy()
+    values = column.to_numpy()
+    most = np.iinfo(NARROW[name]).max if name in NARROW else None
+    if most is not None and len(values) and not 0 <= values.min() <= values.max() <= most:
+        raise Odd
+    return values
 
 
-def _rows(path: str) -> dict[str, list[Any]]:
+def _words_of(path: str) -> dict[str, list[Any]]:
     """The columns of the table of words."""
     with reading.whole(path) as file:
         found = file.read(use_threads=False)
