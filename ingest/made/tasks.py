@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ..errors import WarehouseError
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..tasks import stored
-from ..writer import ROW_GROUP_ROWS, PartWriter
+from ..writer import FILE_ROWS, ROW_GROUP_ROWS, PartWriter
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,6 +26,9 @@ ALL = {stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS}
 
 LEAST_EVENTS = 100_000
 """Of fewer a graph is made as soon as what makes it is imported, which deriving is spared."""
+
+LEAST_RANKS = 2
+"""Of a single one the graph is made of its events about as fast."""
 
 MOST_EVENTS = 1 << 18
 """Of ranks that are in one file, or in files that share some: with more the graph is made of
@@ -48,20 +52,25 @@ def write(
     `address` of a file of the job. What is out of the ordinary is left to who makes the graph.
     """
     parts = [p for m in manifests for p in m.tables.get("events", [])]
-    if any("events" in m.pruned for m in manifests) or sum(p.rows for p in parts) < LEAST_EVENTS:
-        return False
-    if len(tables["collectives"]) > MOST_PARTICIPATIONS:
+    if (
+        any("events" in m.pruned or _is_recorded(m) for m in manifests)
+        or sum(p.rows for p in parts) < LEAST_EVENTS
+        or len({r for m in manifests for r in m.ranks}) < LEAST_RANKS
+        or max((p.rows for p in parts), default=0) > MOST_EVENTS
+        or len(tables["collectives"]) > MOST_PARTICIPATIONS
+    ):
         return False
     files = list(dict.fromkeys(p.file for p in parts))
     try:
-        return _write(writer, [address(file) for file in files], sum(p.rows for p in parts), tables)
+        return of_files(writer, [address(f) for f in files], sum(p.rows for p in parts), tables)
     except (pa.ArrowException, OSError, ValueError, WarehouseError):
         return False  # a damaged file, of which whoever asks for its graph is told
 
 
-def _write(
+def of_files(
     writer: PartWriter, files: Sequence[str], events: int, tables: Mapping[str, pa.Table]
 ) -> bool:
+    """`write` of the job whose events, so many, are in these files."""
     from ..tasks import said, shares
     from ..tasks.collectives import collectives
     from ..tasks.events import Words
@@ -81,6 +90,7 @@ def _write(
     job = Job(small, all_, words)
     known = _Known(words)
     unmatched, handed_over, inferred = 0, False, False
+    rows: Counter[str] = Counter()
     for share in of_ranks:
         piece = job.piece(share)
         unmatched += piece.unmatched
@@ -88,6 +98,9 @@ def _write(
         inferred |= piece.inferred
         for table, batch in _of_piece(piece, all_.parts, known):
             writer.write(table, batch)
+            rows[table] += len(batch)
+        if max(rows.values(), default=0) > FILE_ROWS:  # one file a table is what a job has
+            return False
     further = all_.parts.take(all_.also_row)
     writer.write(stored.PARTS, _participations(further, all_.also_instance))
     texts = [
@@ -99,6 +112,11 @@ def _write(
     ]
     writer.write(stored.WORDS, _words(texts, known))
     return True
+
+
+def _is_recorded(m: Manifest) -> bool:
+    """Whether a source has operations that were recorded: their graph is another one."""
+    return any(word in one.format for word in ("recorded", "straggler") for one in (m, *m.packed))
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:
@@ -128,10 +146,10 @@ class _Known:
             self._number = np.concatenate([self._number[: len(self._number)], more])
         of = self._number
         of[len(texts)] = -1
-        new = np.unique(code[of[code] < 0])
-        for one in new[new >= 0].tolist():
-            of[one] = len(self.names)
-            self.names.append(texts[one])
+        for one in _as_they_come(code[of[code] < 0]):
+            if one >= 0:
+                of[one] = len(self.names)
+                self.names.append(texts[one])
         return of[code]
 
     def shape_numbers(self, shapes: np.ndarray) -> np.ndarray:
@@ -153,12 +171,19 @@ def _of_piece(piece: Piece, parts: Participations, known: _Known):
     src, dst = place[src[inside]], place[dst[inside]]
     by_dst = np.lexsort((src, dst))
     columns = {name: values[order] for name, values in columns.items()}
+    columns["event_id"] = _as_before(columns["event_id"], columns["what"] > stored.LAST_ACTIVITY)
     columns["preds"] = np.bincount(dst, minlength=piece.n)
     yield from _batches(stored.TASKS, columns)
     yield from _batches(stored.EDGES, {"back": (dst - src)[by_dst]})
     arrive = order[columns["what"] == stored.ARRIVE]
     its = parts.take(piece.rows[arrive])
     yield stored.PARTS, _participations(its, its.instance)
+
+
+def _as_before(values: np.ndarray, of_none: np.ndarray) -> np.ndarray:
+    """The values, where there are none those of the row before: so they grow in small steps."""
+    row = np.where(of_none, 0, np.arange(len(values)))
+    return values[np.maximum.accumulate(row)]
 
 
 def _by_rank_and_start(rank: np.ndarray, start_ns: np.ndarray, ranks: int) -> np.ndarray:
