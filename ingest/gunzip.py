@@ -197,6 +197,7 @@ def _inflater():
 
 def stream_defect(stream: BinaryIO) -> str | None:
     """Why a stream ended before its compressed data did; None if it did not."""
+    stream = getattr(stream, "hashed", stream)
     if getattr(stream, "corrupt", None):
         return f"the compressed data is damaged ({stream.corrupt})"  # type: ignore[attr-defined]
     if getattr(stream, "cut", False):

@@ -18,7 +18,7 @@ class Hashed(io.RawIOBase):
 
     def __init__(self, raw: BinaryIO, known: Callable[[str], None], beside: bool = False):
         super().__init__()
-        self._raw = raw
+        self.hashed = raw
         self._known = known
         self._hash = hashlib.sha256()
         self._ended = False
@@ -31,7 +31,7 @@ class Hashed(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:  # type: ignore[override]
-        part = self._raw.read(size)
+        part = self.hashed.read(size)
         self._take(part, ended=size < 0 or (not part and size > 0))
         return part
 
@@ -39,7 +39,7 @@ class Hashed(io.RawIOBase):
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
         if self._older is not None:
             self._older.result()
-        n = self._raw.readinto(view) or 0  # type: ignore[attr-defined]
+        n = self.hashed.readinto(view) or 0  # type: ignore[attr-defined]
         self._take(view[:n], ended=not n and len(view) > 0)
         return n
 
@@ -58,5 +58,5 @@ class Hashed(io.RawIOBase):
             self._pool.shutdown()
         if self._ended:
             self._known(self._hash.hexdigest())
-        self._raw.close()
+        self.hashed.close()
         super().close()
