@@ -21,6 +21,7 @@ from ..compiled import compiled
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
 jit = compiled(error_model="numpy")
+inlined = compiled(error_model="numpy", forceinline=True)
 
 LANES = 32
 """Bytes that are looked at together."""

@@ -194,6 +194,10 @@ class _Pass:
                 self._links.learn_pointer(code, self._message(block, at, end)[1])
             elif why == of.LEARN_ROUTE:
                 self._links.learn_route(code, *self._message(block, at, end)[:2])
+            elif why == of.LEARN_NICS:
+                self._learn_nics(block, at, end, code)
+                yield from self._full()
+                state[of.POS] = end + 1
             elif why == of.TABLES_FULL:
                 self._clear()
             if max(self._rows.n, edges.n, moved.n) >= collect.BATCH_ROWS:
@@ -281,6 +285,14 @@ class _Pass:
         self._keys[code] = key
         self._choices[code, 0] = of.ROW
         self._remember((writer.host, writer.pid), False, code, offset)
+
+    def _learn_nics(self, block: Block, at: int, end: int, code: int) -> None:
+        """A line that may name NICs; until others are named it then says nothing new."""
+        message, writer, _ = self._message(block, at, end)
+        if self._links.nics(message.text, writer):
+            self._choices[code] = self._state[[of.NIC_TURN, of.CLEARED]]
+        else:
+            self._one_line(block, at, end, -1)
 
     # --- what is learnt, until something changes ---------------------------------------------
 

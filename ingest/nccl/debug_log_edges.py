@@ -11,13 +11,13 @@ from __future__ import annotations
 import numpy as np
 
 from . import debug_log_state as of
-from .bytes_at import jit
+from .bytes_at import byte, inlined, jit, store8
 
 NULL = of.NULL
 _MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
 
 
-@jit
+@inlined
 def _fits(comm, offset, me, highest, comms):
     ended = comms[comm, of.C_ENDED]
     return (
@@ -28,7 +28,7 @@ def _fits(comm, offset, me, highest, comms):
     )
 
 
-@jit
+@inlined
 def of_pointer(start, end, offset, comms, lists):
     """The last of the communicators of a pointer that had begun; the first of all, if none had."""
     low = start
@@ -42,19 +42,18 @@ def of_pointer(start, end, offset, comms, lists):
     return lists[max(low - 1, start)]
 
 
-@jit
+@inlined
 def comm_of(who, offset, me, highest, comms, lists):
     """The communicator of a message without a pointer in which rank `me` wrote; -1 for none."""
     start = who[of.W_THREAD]
     end = who[of.W_THREAD_END]
-    low = start
-    high = end
-    while low < high:
-        middle = (low + high) // 2
-        if comms[lists[middle], of.C_MADE] < offset:
-            low = middle + 1
-        else:
-            high = middle
+    low = who[of.W_AT]
+    # Lines come in order: it is where it was for the line before, or little further on.
+    if low > start and comms[lists[low - 1], of.C_MADE] >= offset:
+        low = start
+    while low < end and comms[lists[low], of.C_MADE] < offset:
+        low += 1
+    who[of.W_AT] = low
     for at in (low, low - 1):
         if start <= at < end:
             comm = lists[at]
@@ -73,7 +72,7 @@ def comm_of(who, offset, me, highest, comms, lists):
     return found
 
 
-@jit
+@inlined
 def rank_at(comm, place, comms, names, members):
     """The global rank at a place of a communicator; NULL where unknown."""
     if comm < 0:
@@ -82,6 +81,8 @@ def rank_at(comm, place, comms, names, members):
     low = names[name, of.M_START]
     end = names[name, of.M_END]
     high = end
+    if place < end - low and members[low + place, 0] == place:  # each place is known, as a rule
+        return members[low + place, 1]
     while low < high:
         middle = (low + high) // 2
         if members[middle, 0] < place:
@@ -95,11 +96,13 @@ def rank_at(comm, place, comms, names, members):
     return np.int64(NULL)
 
 
-@jit
+@inlined
 def _host_of(rank, hosts):
     """The code of a rank's host; NULL where nobody says it."""
     low = 0
     high = hosts.shape[0]
+    if rank < high and hosts[rank, 0] == rank:  # each rank's is known, as a rule
+        return hosts[rank, 1]
     while low < high:
         middle = (low + high) // 2
         if hosts[middle, 0] < rank:
@@ -111,26 +114,36 @@ def _host_of(rank, hosts):
     return np.int64(NULL)
 
 
-@jit
+@inlined
 def is_new(a, b, c, d, e, seen, seen_slots, state):
-    """Whether these five are told for the first time since what was told was last forgotten."""
+    """Whether these five are told for the first time since what was told was last forgotten.
+
+    Of `seen_slots` four parts in five are places in `seen`, the rest a byte for each of them: 0 for
+    none, else some of the hash. Of what is new, nearly all, those bytes say so, which are a quarter
+    of the memory to wait for.
+    """
     h = np.uint64(state[of.SEED])
     for value in (a, b, c, d, e):
         h = (h ^ np.uint64(value)) * _MULTIPLIER
         h ^= h >> np.uint64(32)
-    mask = seen_slots.size - 1
+    n = seen_slots.size // 5 * 4
+    marks = 4 * n
+    mask = n - 1
+    mark = np.int64(h >> np.uint64(56)) | 1
     i = np.int64(h) & mask
     while True:
-        at = seen_slots[i]
-        if at < 0:
+        known = byte(seen_slots, marks + i)
+        if known == 0:
             break
-        if (seen[at, 0] == a and seen[at, 1] == b and seen[at, 2] == c and seen[at, 3] == d
-                and seen[at, 4] == e):  # fmt: skip
-            return False
+        if known == mark:
+            at = seen_slots[i]
+            if (seen[at, 0] == a and seen[at, 1] == b and seen[at, 2] == c and seen[at, 3] == d
+                    and seen[at, 4] == e):  # fmt: skip
+                return False
         i = (i + 1) & mask
     if state[of.N_SEEN] + state[of.SEEN_ELSEWHERE] >= seen.shape[0]:
-        for k in range(seen_slots.size):
-            seen_slots[k] = -1
+        for k in range(n, seen_slots.size):
+            seen_slots[k] = 0
         state[of.N_SEEN] = 0
         state[of.SEEN_ELSEWHERE] = 0
         state[of.CLEARED] += 1
@@ -142,11 +155,12 @@ def is_new(a, b, c, d, e, seen, seen_slots, state):
     seen[at, 3] = d
     seen[at, 4] = e
     seen_slots[i] = at
+    store8(seen_slots, marks + i, mark)
     state[of.N_SEEN] = at + 1
     return True
 
 
-@jit
+@inlined
 def _edge(kind, comm, channel, low, high, who, comms, names, members, hosts, seen, seen_slots,
           state, rows):  # fmt: skip
     name = np.int64(-1) if comm < 0 else comms[comm, of.C_NAME]
@@ -169,7 +183,7 @@ def _edge(kind, comm, channel, low, high, who, comms, names, members, hosts, see
     state[of.EDGES] += 1
 
 
-@jit
+@inlined
 def link_rows(comm, who, via, nic, comms, names, members, hosts, seen, seen_slots, state, rows,
               moved):  # fmt: skip
     """The rows of the link that the state holds; `nic` is NULL off the network."""
@@ -210,7 +224,7 @@ def link_rows(comm, who, via, nic, comms, names, members, hosts, seen, seen_slot
             state[of.MOVED] += 1
 
 
-@jit
+@inlined
 def ring_rows(comm, n, said, who, comms, names, members, hosts, seen, seen_slots, state, rows):
     """The edges of a ring of `n` ranks in order, which is closed where they are all."""
     size = np.int64(n) if comm < 0 else comms[comm, of.C_SIZE]
@@ -221,7 +235,7 @@ def ring_rows(comm, n, said, who, comms, names, members, hosts, seen, seen_slots
               hosts, seen, seen_slots, state, rows)  # fmt: skip
 
 
-@jit
+@inlined
 def tree_rows(k, comm, said, who, comms, names, members, hosts, seen, seen_slots, state, rows):
     """The edges of one of the trees in `said`, to the parent and from the children."""
     channel = said[k]

@@ -60,11 +60,11 @@ class CompiledLinks(links.Links):
         self.moved = rows("transfers", of.MOVED_COLUMNS, derived)
         super().__init__(c, places, passed_over, self.edges.add, self.moved.add)
         self._told, self._state = functions["told"], state
-        state[of.MOST_EDGES] = collect.BATCH_ROWS
+        state[of.MOST_EDGES], state[of.NIC_TURN] = collect.BATCH_ROWS, 1
         state[of.SEED] = int.from_bytes(np.random.default_rng().bytes(7), "little")
         most = links.MOST_SEEN
         self._told_rows = np.empty((most, 5), np.int64)
-        self._told_slots = np.full(1 << (2 * most - 1).bit_length(), -1, np.int32)
+        self._told_slots = np.zeros((1 << (2 * most - 1).bit_length()) // 4 * 5, np.int32)
         self._nics_told: tuple[int, set[tuple[Any, ...]]] = (0, set())
         self._said = np.zeros(_MOST_SAID, np.int64)
         self._known: Known | None = None
@@ -151,10 +151,11 @@ class CompiledLinks(links.Links):
         thread = self.places.found.by_thread.get((host, pid, tid), ())
         recent = () if process is None else process.comms[-RECENT:]
         rank = None if process is None else process.rank
+        making = known.listed((host, pid, tid, None), thread)
         return (
-            of.ROW, *known.listed((host, pid, tid, None), thread),
-            *known.listed((host, pid, device), recent), NULL if rank is None else rank, host_code,
-            owner, at, self._names.number(host, pid),
+            of.ROW, *making, *known.listed((host, pid, device), recent),
+            NULL if rank is None else rank, host_code, owner, at, self._names.number(host, pid),
+            making[0],
         )  # fmt: skip
 
     def learn_pointer(self, code: int, writer: Writer) -> None:
@@ -184,6 +185,7 @@ class CompiledLinks(links.Links):
         host = writer.host
         changed = self._names.note(host, writer.pid, devices)
         if changed is not None:
+            self._state[of.NIC_TURN] += 1
             processes = self._writers_of[host]
             for pid in list(processes) if changed else [writer.pid]:
                 if pid in processes:
@@ -223,7 +225,7 @@ class CompiledLinks(links.Links):
             return False
         if state[of.N_SEEN] + len(self._seen) >= links.MOST_SEEN:
             self._seen.clear()
-            self._told_slots[:] = -1
+            self._told_slots[:] = 0
             state[of.N_SEEN] = 0
             state[of.CLEARED] += 1
         self._seen.add(key)

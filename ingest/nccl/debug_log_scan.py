@@ -17,6 +17,7 @@ from .bytes_at import (
     any_of,
     byte,
     check_vector,
+    inlined,
     jit,
     line_end,
     line_start,
@@ -276,7 +277,7 @@ def _may_name_nics(buf, t, end):
     return False
 
 
-@jit
+@inlined
 def _links(buf, at, start, t, stop, state, edges, moved, said, who, lists, comms, names, members,
            hosts, routes, pointers, seen, seen_slots, writers, texts, route_codes,
            pointer_codes):  # fmt: skip
@@ -395,7 +396,7 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
     """Reads lines from `state[POS]` on that begin before `state[LIMIT]`; why it stopped.
 
     `calls[code]` is what is known of a kind of call; `choices` and `kinds` are (known, lines) by
-    code. `slow` gets (start, end, code of its kind or -1) of lines to be read by themselves, which
+    code, for lines that name NICs the turns at which they said nothing new. `slow` gets (start, end, code of its kind or -1) of lines to be read by themselves, which
     give no rows. From `edges` to `pointer_codes` all is as `CompiledLinks.arrays` has it. The last
     five are tables: of texts, and of calls and choices by their numbers.
     """
@@ -419,7 +420,21 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
             t = at + 11
             start = header(buf, max(p, at - 500), at)
             if _may_name_nics(buf, t, stop):
-                return of.BARRIER
+                if start < 0:
+                    return of.BARRIER
+                writer = intern(buf, start, at, writers)
+                line = intern(buf, t, stop, texts)
+                if writer == FULL or line == FULL:
+                    return of.TABLES_FULL
+                code = intern_numbers(writer, line, 1, choice_codes)
+                if code == FULL:
+                    return of.TABLES_FULL
+                if (choices[code, 0] != state[of.NIC_TURN]
+                        or choices[code, 1] != state[of.CLEARED]):  # fmt: skip
+                    state[of.CODE] = code
+                    return of.LEARN_NICS
+                p = end + 1
+                continue
             if _is_link(buf, t):
                 if start < 0 or _TREE(buf, t):
                     return of.BARRIER

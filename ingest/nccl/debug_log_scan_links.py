@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import debug_log_state as of
-from .bytes_at import byte, jit, word_at
+from .bytes_at import byte, inlined, jit, word_at
 from .debug_log_words import hex_number, number
 
 _CHANNEL, _RING, _TREES = word_at(b"Channel "), word_at(b"Ring "), word_at(b"Trees ")
@@ -28,7 +28,7 @@ def _is_word(c):
     return 0x61 <= c <= 0x7A or 0x30 <= c <= 0x39 or 0x41 <= c <= 0x5A or c == 0x5F
 
 
-@jit
+@inlined
 def _pointer(buf, p, state):
     """Reads the pointer of a communicator behind ` comm 0x` at p: whether it is one in full."""
     start = p + 8
@@ -37,7 +37,7 @@ def _pointer(buf, p, state):
     return q > start and byte(buf, start) != 0x30 and not _is_word(byte(buf, q))
 
 
-@jit
+@inlined
 def _device(buf, p):
     """Behind `[device]` at p, if it stands there; -1 where it is no such word."""
     if byte(buf, p) != 0x5B:
@@ -51,7 +51,7 @@ def _device(buf, p):
     return p + 1 if 1 <= p - start <= 16 and byte(buf, p) == 0x5D else np.int64(-1)
 
 
-@jit
+@inlined
 def _channel(buf, t, state):
     """Behind `Channel 00/02 : ` at t, whose number goes to the state; -1 where it is not there."""
     start = t + 8 if _CHANNEL(buf, t) else t + 5
@@ -66,7 +66,7 @@ def _channel(buf, t, state):
     return p + 3 if _THEN(buf, p) else np.int64(-1)
 
 
-@jit
+@inlined
 def _link(buf, p, end, state):
     """Reads `3[3] -> 4[0] [send] via NET/IB/0`, the first number at p: whether it is one."""
     low, q = number(buf, p, 8)
@@ -109,7 +109,7 @@ def _link(buf, p, end, state):
     return p > state[of.L_VIA] and (p == end or _pointer(buf, p, state))
 
 
-@jit
+@inlined
 def _ring(buf, p, end, state, said):
     """Reads the ranks of a ring, in order, to `said`: whether there is nothing else."""
     n = 0
@@ -180,7 +180,7 @@ def _tree(buf, p, said, n):
     return p
 
 
-@jit
+@inlined
 def _trees(buf, p, end, state, said):
     """Reads a tree of each channel, six numbers each, to `said`: whether there is nothing else."""
     n = 0
@@ -216,7 +216,7 @@ def _trees(buf, p, end, state, said):
     return True
 
 
-@jit
+@inlined
 def said_of_links(buf, t, end, state, said):
     """What the text from t to `end` says of links: IS_LINK, IS_RING, IS_TREES, or IS_NEITHER."""
     if _TREES(buf, t):

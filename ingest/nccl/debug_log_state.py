@@ -5,15 +5,15 @@ from __future__ import annotations
 from .number_rows import NULL as NULL
 
 (DONE, BARRIER, LEARN_CALL, LEARN_CHOICE, ROWS_FULL, SLOW_FULL, TABLES_FULL, LEARN_WRITER,
- LEARN_POINTER, LEARN_ROUTE) = range(10)  # fmt: skip
+ LEARN_POINTER, LEARN_ROUTE, LEARN_NICS) = range(11)  # fmt: skip
 """Why `scan` stopped: at the limit; at a line that must be read before the next (`BARRIER`); at a
-call, a choice, or of a link the writer, the pointer or the way not known yet; or because rows,
-lines given back or texts have no more room."""
+call, a choice, or of a link the writer, the pointer or the way not known yet; at names of NICs that
+may be new; or because rows, lines given back or texts have no more room."""
 
 (N, LIMIT, BASE, WHOLE, MOST, POS, ROWS, SLOW, END, CODE, SAID_NAME_END, SAID_COUNT, SAID_TYPE,
  SAID_ROOT, SAID_COMM, SAID_RANKS, EDGES, MOVED, MOST_EDGES, SEED, N_SEEN, SEEN_ELSEWHERE, CLEARED,
  TOLD_UNKNOWN, TOLD_CUT, TOLD_ALONE, N_UNKNOWN, N_CUT, N_ALONE, L_CHANNEL, L_ME, L_PEER, L_RECEIVED,
- L_VIA, L_VIA_END, L_POINTER, L_N, STATE_SIZE) = range(38)  # fmt: skip
+ L_VIA, L_VIA_END, L_POINTER, L_N, NIC_TURN, STATE_SIZE) = range(39)  # fmt: skip
 """Places in the state. In: bytes of the block, where to stop, its offset, whether its lines have
 ends, the longest line. In and out: next line, rows and lines given back so far. Out: where the next
 line ends, and the code to learn. What begins with SAID is what the last call said, with L_ the last
@@ -21,7 +21,7 @@ link, ring or trees.
 
 Of these there are rows of `topology` (EDGES) and `transfers` (MOVED) so far, MOST_EDGES before they
 are taken; what was told is counted here and by the caller (SEEN_ELSEWHERE), and how often it was
-forgotten (CLEARED); and of links of unknown
+forgotten (CLEARED); how often NICs got names (NIC_TURN, from 1 on); and of links of unknown
 communicators, rings that are cut and those of one rank, whether that was told (TOLD_) and how many
 more there were (N_)."""
 
@@ -57,10 +57,10 @@ K_LINK, K_RING, K_TREE, K_SEND, K_RECV, K_TRANSFER, K_NIC = range(len(EDGE_TEXTS
 IS_NEITHER, IS_LINK, IS_RING, IS_TREES = range(4)
 
 (W_HOW, W_THREAD, W_THREAD_END, W_PROCESS, W_PROCESS_END, W_RANK, W_HOST, W_OWNER, W_THREAD_ID,
- W_NAMES, WRITER_COLUMNS) = range(11)  # fmt: skip
+ W_NAMES, W_AT, WRITER_COLUMNS) = range(12)  # fmt: skip
 """Of a writer: how its lines are read; where the communicators of its thread and of its process
-begin and end in the list of them; rank, host, process and thread; and a number for what it and its
-host call NICs."""
+begin and end in the list of them; rank, host, process and thread; a number for what it and its
+host call NICs; and which of its thread's communicators it was making at its last line."""
 
 (C_BEGUN, C_MADE, C_UNMADE, C_ENDED, C_PLACE, C_SIZE, C_NAME, C_CODE, C_RANK,
  COMM_COLUMNS) = range(10)  # fmt: skip

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .bytes_at import LANES, any_of, byte, check_vector, jit, lowest_bit, vector_scan
+from .bytes_at import LANES, any_of, byte, check_vector, inlined, jit, lowest_bit, vector_scan
 
 MARKED = vector_scan(any_of(b" NCCL "))
 
 
-@jit
+@inlined
 def mark(buf, p, end):
     """Where the mark stands between p and `end`; -1 where it does not."""
     while p < end:
@@ -28,7 +28,7 @@ def mark(buf, p, end):
     return -1
 
 
-@jit
+@inlined
 def _digits_back(buf, p, low):
     """Where the digits begin that end before p (not before `low`)."""
     while p > low and 0x30 <= byte(buf, p - 1) <= 0x39:
@@ -48,7 +48,7 @@ def _is_host(c):
     )
 
 
-@jit
+@inlined
 def header(buf, low, at):
     """Where `host:pid:tid [device]` begins that ends before `at`; -1 where it is not plain."""
     p = at - 1
@@ -80,7 +80,7 @@ def header(buf, low, at):
     return p if letters else -1
 
 
-@jit
+@inlined
 def number(buf, p, most):
     """(value of up to `most` digits at p, where they end); the end is p where there are none."""
     value = np.int64(0)
@@ -107,7 +107,7 @@ def word_end(buf, p, most):
     return -1
 
 
-@jit
+@inlined
 def hex_number(buf, p, most):
     """(value of up to `most` digits of lower hex at p, where they end or p)."""
     value = np.uint64(0)
