@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,16 @@ class Collector:
                 column.extend([None] * (n - len(column)))
             column.append(value)
         self._count[table] = n + 1
+
+    def add_all(self, table: str, n: int, **columns: list) -> None:
+        """So many rows by their columns, not given ones null. Raises KeyError as `add` does."""
+        if not n:
+            return
+        self.add(table, **{name: values[0] for name, values in columns.items()})
+        held, before = self._rows[table], self._count[table]
+        for name, values in columns.items():
+            held[name].extend(values[1:])
+        self._count[table] = before + n - 1
 
     def odd(
         self,
@@ -103,6 +114,9 @@ class Collector:
             return pa.array([self._fitting(table, name, kind, v) for v in values], kind)
 
     def _text(self, table: Table, name: str, values: list) -> pa.Array:
+        if {*map(type, values)} <= {str, type(None)}:
+            with contextlib.suppress(UnicodeEncodeError):
+                return pa.array(values, pa.string()).dictionary_encode()
         codes: dict[Any, int] = {}
         indices: list[int | None] = []
         for v in values:

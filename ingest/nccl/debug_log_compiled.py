@@ -11,6 +11,7 @@ import heapq
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from .debug_log_lines import MAX_LINE_BYTES, Message, Writer, messages
 from .debug_log_links import ALONE
 from .debug_log_links_compiled import CompiledLinks
 from .debug_log_reader import Reader
+from .debug_log_survey_compiled import CompiledSurvey
 from .line_blocks import Block, blocks, line_of
 from .number_rows import NumberRows
 from .tables_of_texts import Texts, Triples
@@ -50,31 +52,14 @@ Owner = tuple[str, int]
 
 
 class Compiled:
-    """Both passes over a log by these `functions`: `said_lines`, `scan` and `recode`."""
+    """Both passes over a log by these `functions` of `debug_log_scan`."""
 
     def __init__(self, functions: dict[str, Callable[..., Any]]):
         self._functions = functions
 
-    def said_lines(self, source: Source, found: Survey) -> Iterator[tuple[int, bytes]]:
-        """(byte offset, line) of those that `debug_log_survey.survey` has to see."""
-        said = self._functions["said_lines"]
-        bounds = np.zeros((_SLOW_LINES, 2), np.int64)
-        state = np.zeros(of.STATE_SIZE, np.int64)
-
-        def quiet(*_: Any, **__: Any) -> None:
-            """The second pass tells what is odd about lines."""
-
-        for block in blocks(source, quiet, MAX_LINE_BYTES):
-            state[of.N], state[of.POS] = block.n, 0
-            view = block.data.data
-            while state[of.POS] < block.n:
-                seek = not found.has_message
-                n = said(block.data, state, seek, bounds[:64] if seek else bounds)
-                for start, end in bounds[:n].tolist():
-                    line = bytes(view[start : min(end, start + MAX_LINE_BYTES)])
-                    if block.whole and line.endswith(b"\r"):  # as `line_of` has it
-                        line = line[:-1]
-                    yield block.base + start, line
+    def survey(self, source: Source, found: Survey, c: Collector) -> None:
+        """The first pass, as `debug_log_survey.survey` asks for it."""
+        CompiledSurvey(self._functions, found, c).read(source)
 
     def rows(
         self, source: Source, c: Collector, places: Places
@@ -136,7 +121,6 @@ class _Pass:
         self._keys: dict[int, tuple[Any, ...]] = {}
         self._kind_of: dict[int, str] = {}
         self._learnt: defaultdict[Owner, list[tuple[bool, int]]] = defaultdict(list)
-        self._turns = _turns(places.found)
         self._next: list[tuple[int, Owner]] = []
 
     def rows(self, source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -148,6 +132,10 @@ class _Pass:
         self._reader.finish()
         for rows in (self._rows, self._links.edges, self._links.moved):
             yield from rows.rest()
+
+    @cached_property
+    def _turns(self) -> dict[Owner, list[int]]:
+        return _turns(self._places.found)
 
     @property
     def _batch(self) -> np.ndarray:

@@ -48,12 +48,22 @@ def comm_of(who, offset, me, highest, comms, lists):
     start = who[of.W_THREAD]
     end = who[of.W_THREAD_END]
     low = who[of.W_AT]
-    # Lines come in order: it is where it was for the line before, or little further on.
-    if low > start and comms[lists[low - 1], of.C_MADE] >= offset:
+    if low < 0:
         low = start
-    while low < end and comms[lists[low], of.C_MADE] < offset:
-        low += 1
-    who[of.W_AT] = low
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            if comms[lists[middle], of.C_MADE] < offset:
+                low = middle + 1
+            else:
+                high = middle
+    else:
+        # Lines come in order: it is where it was for the line before, or little further on.
+        if low > start and comms[lists[low - 1], of.C_MADE] >= offset:
+            low = start
+        while low < end and comms[lists[low], of.C_MADE] < offset:
+            low += 1
+        who[of.W_AT] = low
     for at in (low, low - 1):
         if start <= at < end:
             comm = lists[at]

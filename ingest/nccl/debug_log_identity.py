@@ -35,7 +35,7 @@ class Members:
 
     def ranks(self) -> list[int] | None:
         """All members in order, or None where one of them is unknown."""
-        if self.size > _MOST_MEMBERS:
+        if self.size > _MOST_MEMBERS or (len(self.by_place) < self.size and not self.is_world):
             return None
         found = [self.rank_of(place) for place in range(self.size)]
         return None if None in found else found  # type: ignore[return-value]
@@ -81,7 +81,9 @@ def identify(found: Survey, rank: int | None, c: Collector) -> dict[str, Members
     world = max((comm.size for comm in found.comms), default=0)
     members: dict[str, Members] = {}
     for comm in found.comms:
-        known = members.setdefault(comm.name, Members(comm.size))
+        known = members.get(comm.name)
+        if known is None:
+            known = members[comm.name] = Members(comm.size)
         if comm.process.rank is not None:
             known.by_place.setdefault(comm.place, comm.process.rank)
     for known in members.values():
@@ -199,16 +201,16 @@ def _name_comms(found: Survey, rounds: dict[int, int], c: Collector) -> None:
     world = max((comm.size for comm in found.comms), default=0)
     unnamed: defaultdict[tuple[int, int, int], list[Comm]] = defaultdict(list)
     for process in found.processes.values():
-        ordinal: Counter[object] = Counter()
+        run, children = rounds.get(id(process), 0), Counter[object]()
+        of_size: dict[int, int] = {}
         for comm in process.comms:
             if comm.hash_ is not None:
                 comm.name = f"nccl-{comm.hash_:016x}"
             elif comm.parent is not None:
-                _name_child(found, comm, ordinal)
+                _name_child(found, comm, children)
             else:
-                n = ordinal[comm.size]
-                ordinal[comm.size] += 1
-                unnamed[(rounds.get(id(process), 0), comm.size, n)].append(comm)
+                n = of_size[comm.size] = of_size.get(comm.size, -1) + 1
+                unnamed[run, comm.size, n].append(comm)
     by_order, alone = 0, 0
     for (run, size, n), comms in unnamed.items():
         base = f"nccl-log-{size}-{n}" + (f"-run{run}" if run else "")

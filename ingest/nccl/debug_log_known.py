@@ -25,10 +25,8 @@ class Known:
 
     def __init__(self, places: Places, words: Words):
         comms = places.found.comms
-        self._number = {id(comm): i for i, comm in enumerate(comms)}
         self.names = {name: i for i, name in enumerate(places.members)}
-        rows = [_row(comm, self.names[comm.name], words) for comm in comms]
-        self.comms = np.array(rows, np.int64).reshape(-1, of.COMM_COLUMNS)
+        self.comms = _comms(comms, self.names, {n: words.code(n) for n in self.names})
         bounds, members = [], []
         for known in places.members.values():
             start = len(members)
@@ -51,16 +49,26 @@ class Known:
             start, end = self._n_listed, self._n_listed + len(comms)
             while end > len(self.lists):
                 self.lists = np.concatenate([self.lists, np.zeros_like(self.lists)])
-            self.lists[start:end] = [self._number[id(comm)] for comm in comms]
+            self.lists[start:end] = [comm.number for comm in comms]
             bounds = self._bounds[key] = start, end
             self._n_listed = end
         return bounds
 
 
-def _row(comm: Comm, name: int, words: Words) -> tuple[int, ...]:
-    rank = comm.process.rank
-    return (
-        comm.begun, comm.begun if comm.made is None else comm.made, comm.made is None,
-        NULL if comm.ended is None else comm.ended, comm.place, comm.size, name,
-        words.code(comm.name), NULL if rank is None else rank,
-    )  # fmt: skip
+def _comms(comms: list[Comm], names: dict[str, int], codes: dict[str, int]) -> np.ndarray:
+    """A row each; `names` and `codes` are the number and the code of each name."""
+    columns = {
+        of.C_BEGUN: [k.begun for k in comms],
+        of.C_MADE: [k.begun if k.made is None else k.made for k in comms],
+        of.C_UNMADE: [k.made is None for k in comms],
+        of.C_ENDED: [NULL if k.ended is None else k.ended for k in comms],
+        of.C_PLACE: [k.place for k in comms],
+        of.C_SIZE: [k.size for k in comms],
+        of.C_NAME: [names[k.name] for k in comms],
+        of.C_CODE: [codes[k.name] for k in comms],
+        of.C_RANK: [NULL if k.process.rank is None else k.process.rank for k in comms],
+    }
+    rows = np.empty((len(comms), of.COMM_COLUMNS), np.int64)
+    for column, values in columns.items():
+        rows[:, column] = values
+    return rows

@@ -152,10 +152,12 @@ class CompiledLinks(links.Links):
         recent = () if process is None else process.comms[-RECENT:]
         rank = None if process is None else process.rank
         making = known.listed((host, pid, tid, None), thread)
+        made = known.comms[known.lists[slice(*making)], of.C_MADE]
+        in_order = bool((made[1:] >= made[:-1]).all())
         return (
             of.ROW, *making, *known.listed((host, pid, device), recent),
             NULL if rank is None else rank, host_code, owner, at, self._names.number(host, pid),
-            making[0],
+            making[0] if in_order else -1,
         )  # fmt: skip
 
     def learn_pointer(self, code: int, writer: Writer) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..collect import Collector
 from ..texts import lines
@@ -15,7 +15,7 @@ from .debug_log_lines import MAX_LINE_BYTES
 from .debug_log_links import Links
 from .debug_log_places import Places
 from .debug_log_reader import Reader
-from .debug_log_survey import Survey, every_line, survey
+from .debug_log_survey import Survey, read_lines, survey, uncollected
 from .nccl_tests_text import TableReader
 
 if TYPE_CHECKING:
@@ -32,11 +32,12 @@ def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.Record
     """
     c = Collector(source)
     compiled = debug_log_readers.compiled(source)
-    found = survey(source, c, every_line if compiled is None else compiled.said_lines)
-    if not found.has_message:
-        return
-    members = identify(found, rank, c)
-    _identities(c, found, members, rank)
+    with uncollected():
+        found = survey(source, c, read_lines if compiled is None else compiled.survey)
+        if not found.has_message:
+            return
+        members = identify(found, rank, c)
+        _identities(c, found, members, rank)
     places = Places(found, members, rank)
     # Rows of benchmark tables may be cut by other lines, so that each line counts.
     if compiled is None or found.has_table:
@@ -80,17 +81,26 @@ def _identities(c: Collector, found: Survey, members: dict[str, Members], rank: 
               source=c.source.name)  # fmt: skip
     if not by_rank and rank is not None:
         c.add("ranks", rank=rank, clock="none", source=c.source.name)
+    _comms(c, found, members, version or "nccl")
+
+
+def _comms(c: Collector, found: Survey, members: dict[str, Members], backend: str) -> None:
     one_of = {k.name: k for k in found.comms}
+    names: list[str] = []
+    said: dict[str, list] = {t: [] for t in ("size", "description", "ranks", "member",
+                                             "member_place")}  # fmt: skip
     for name, known in members.items():
-        common: dict[str, Any] = {
-            "comm": name, "size": known.size, "dim": "unknown", "dim_source": "none",
-            "backend": version or "nccl",
-        }  # fmt: skip
-        if (color := one_of[name].color) is not None:
-            common["description"] = f"split, color {color}"
+        color = one_of[name].color
         ranks = known.ranks()
-        if ranks is not None or not known.by_place:
-            c.add("comms", ranks=ranks, **common)
-            continue
-        for place, member in sorted(known.by_place.items()):
-            c.add("comms", member=member, member_place=place, **common)
+        whole = ranks is not None or not known.by_place
+        places = [(None, None)] if whole else sorted(known.by_place.items())
+        for place, member in places:
+            names.append(name)
+            said["size"].append(known.size)
+            said["description"].append(None if color is None else f"split, color {color}")
+            said["ranks"].append(ranks)
+            said["member"].append(member)
+            said["member_place"].append(place)
+    n = len(names)
+    c.add_all("comms", n, comm=names, dim=["unknown"] * n, dim_source=["none"] * n,
+              backend=[backend] * n, **said)  # fmt: skip

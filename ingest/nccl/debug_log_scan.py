@@ -33,13 +33,14 @@ from .debug_log_edges import (
     told,
     tree_rows,
 )
+from .debug_log_scan_inits import said_inits
 from .debug_log_scan_links import said_of_links
 from .debug_log_words import MARKED, header, hex_number, mark, number, word_end
 from .tables_at import FULL, intern, intern_numbers, recode
 
 NULL = of.NULL
 
-__all__ = ["intern_all", "recode", "said_lines", "scan", "told"]
+__all__ = ["intern_all", "recode", "said_inits", "said_lines", "scan", "told"]
 
 _SAID = vector_scan(any_of(b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid "))
 _READ_BEFORE = vector_scan(any_of(b"COMPLETE", b"Init START", b" nRanks ", b"CCL version"))
@@ -396,9 +397,10 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
     """Reads lines from `state[POS]` on that begin before `state[LIMIT]`; why it stopped.
 
     `calls[code]` is what is known of a kind of call; `choices` and `kinds` are (known, lines) by
-    code, for lines that name NICs the turns at which they said nothing new. `slow` gets (start, end, code of its kind or -1) of lines to be read by themselves, which
-    give no rows. From `edges` to `pointer_codes` all is as `CompiledLinks.arrays` has it. The last
-    five are tables: of texts, and of calls and choices by their numbers.
+    code, for lines that name NICs the turns at which they said nothing new. `slow` gets (start,
+    end, code of its kind or -1) of lines to be read by themselves, which give no rows. From `edges`
+    to `pointer_codes` all is as `CompiledLinks.arrays` has it. The last five are tables: of texts,
+    and of calls and choices by their numbers.
     """
     n = state[of.N]
     limit = state[of.LIMIT]

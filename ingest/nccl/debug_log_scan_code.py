@@ -13,6 +13,7 @@ CODE = Code(
             "u1:1 i8:1 i8:2 i8:2 i8:1 i8:2 i8:2 i8:2 u1:1 i8:2 i8:2 i8:1 i8:2 i8:1 i8:2 i8:2 i8:2 "
             "i8:2 i8:2 i8:2 i8:2 i4:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
+        Function("said_inits", "u1:1 i8:2 i8 i8:2 i8:1", returns=False),
         Function("told", "i8 i8 i8 i8 i8 i8:2 i4:1 i8:1"),
         Function("intern_all", "u1:1 i8:2 i8:1 i8:1"),
         Function("recode", "i8:1 i8:1 i8:1"),
@@ -21,6 +22,7 @@ CODE = Code(
         f"nccl/{m}.py"
         for m in (
             "debug_log_scan",
+            "debug_log_scan_inits",
             "debug_log_scan_links",
             "debug_log_edges",
             "debug_log_words",

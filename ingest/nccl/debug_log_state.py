@@ -60,7 +60,8 @@ IS_NEITHER, IS_LINK, IS_RING, IS_TREES = range(4)
  W_NAMES, W_AT, WRITER_COLUMNS) = range(12)  # fmt: skip
 """Of a writer: how its lines are read; where the communicators of its thread and of its process
 begin and end in the list of them; rank, host, process and thread; a number for what it and its
-host call NICs; and which of its thread's communicators it was making at its last line."""
+host call NICs; and which of its thread's communicators it was making at its last line, -1 where
+they were not made one after another."""
 
 (C_BEGUN, C_MADE, C_UNMADE, C_ENDED, C_PLACE, C_SIZE, C_NAME, C_CODE, C_RANK,
  COMM_COLUMNS) = range(10)  # fmt: skip
@@ -73,3 +74,9 @@ M_START, M_END, M_WORLD, M_SIZE, NAME_COLUMNS = range(5)
 P_HOW, P_START, P_END, POINTER_COLUMNS = range(4)
 R_HOW, R_VIA, R_NIC, ROUTE_COLUMNS = range(4)
 """Of a pointer: its communicators in the list; of a way: transport and NIC."""
+
+IS_OTHER, IS_BEGUN, IS_MADE = range(3)
+(I_IS, I_AT, I_WRITER, I_POINTER, I_PLACE, I_SIZE, I_DEVICE, I_HASH,
+ INIT_COLUMNS) = range(9)  # fmt: skip
+"""Of a line of a communicator's making: which it is, where its header begins, code of its writer,
+and what it says; I_HASH is 0 where it says none."""

@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,11 @@ _MOST_PROCESSES = 100_000
 _MOST_DEVICES = 1 << 16
 _TEXT_BYTES = 1200
 
+Thread = tuple[str, int, int]
+"""Host, process and thread."""
+Said = tuple[bytes, int, int, int]
+"""Pointer, place, size and device."""
+
 
 @dataclass(eq=False, slots=True)
 class Comm:
@@ -63,6 +69,8 @@ class Comm:
     place: int
     size: int
     begun: int
+    number: int
+    """in the order in which the log names them"""
     made: int | None = None
     ended: int | None = None
     started: bool = False
@@ -134,35 +142,40 @@ class Survey:
         return process
 
 
-LinesOf = Callable[["Source", Survey], Iterator[tuple[int, bytes]]]
+Read = Callable[["Source", Survey, "Collector"], None]
 
 
-def every_line(source: Source, found: Survey) -> Iterator[tuple[int, bytes]]:
-    """(byte offset, line) of all lines."""
+def read_lines(source: Source, found: Survey, c: Collector) -> None:
+    """Gives each line of a log to `take_line`."""
 
     def quiet(code: str, message: str, severity: str, *, offset: int) -> None:
         """The second pass tells what is odd about lines."""
 
     for offset, line, _ in lines(source, quiet, MAX_LINE_BYTES):
-        yield offset, line
+        take_line(found, offset, line, c)
 
 
-def survey(source: Source, c: Collector, lines_of: LinesOf = every_line) -> Survey:
-    """Reads a log once for what names its processes and communicators.
-
-    `lines_of(source, found)` may leave out lines without any of the words that are looked for, and
-    those with NCCL's mark once `found.has_message`. Memory grows with the communicators of the
-    processes, not with the log.
-    """
-    found = Survey()
-    # All that is made here is kept: a garbage collection would walk it again and again.
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection: all that is learnt of a log is kept, and would be walked each time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
-        _read(found, lines_of(source, found), c)
+        yield
     finally:
         if was_on:
             gc.enable()
+
+
+def survey(source: Source, c: Collector, read: Read = read_lines) -> Survey:
+    """Reads a log once for what names its processes and communicators.
+
+    `read(source, found, c)` gives the lines to `take_line`; it may leave out those without any of
+    the words that are looked for, and those with NCCL's mark once `found.has_message`. Memory
+    grows with the communicators of the processes, not with the log.
+    """
+    found = Survey()
+    read(source, found, c)
     for (host, pid, device), name in found.device_names.items():
         process = found.processes.get((host, pid, device))
         if process is not None:
@@ -170,26 +183,31 @@ def survey(source: Source, c: Collector, lines_of: LinesOf = every_line) -> Surv
     return found
 
 
-def _read(found: Survey, said: Iterator[tuple[int, bytes]], c: Collector) -> None:
-    for offset, line in said:
-        if b"CCL version" in line:
-            for library, version in _VERSION.findall(line[:8192]):
-                found.versions[f"{library.decode().lower()} {version.decode()}"] += 1
-        if b" NCCL " not in line:
-            _table(found, line)
-            continue
-        if not found.has_message and messages(line):
-            found.has_message = True
-        if b"comm 0x" not in line or not (
-            b"Init " in line or b"nRanks " in line or b"COMPLETE" in line
-        ):
-            continue
-        for message in messages(line):
-            n_comms = len(found.comms)
-            _take(found, message, offset + message.start, c)
-            start = message.start
-            if start and len(found.comms) > n_comms and (m := _LABEL.fullmatch(line[:start])):
-                found.comms[-1].process.label = int(m[1] or m[2] or m[3])
+def take_line(found: Survey, offset: int, line: bytes, c: Collector) -> None:
+    """What a line at this byte offset says of processes and communicators."""
+    if b"CCL version" in line:
+        for library, version in _VERSION.findall(line[:8192]):
+            found.versions[f"{library.decode().lower()} {version.decode()}"] += 1
+    if b" NCCL " not in line:
+        _table(found, line)
+        return
+    if not found.has_message and messages(line):
+        found.has_message = True
+    if b"comm 0x" not in line or not (
+        b"Init " in line or b"nRanks " in line or b"COMPLETE" in line
+    ):
+        return
+    for message in messages(line):
+        n_comms = len(found.comms)
+        _take(found, message, offset + message.start, c)
+        if message.start and len(found.comms) > n_comms:
+            found.comms[-1].process.label = label_of(line[: message.start], found.comms[-1])
+
+
+def label_of(before: bytes, comm: Comm) -> int | None:
+    """The task number that stands before a line that names a communicator first."""
+    m = _LABEL.fullmatch(before)
+    return comm.process.label if m is None else int(m[1] or m[2] or m[3])
 
 
 def _table(found: Survey, line: bytes) -> None:
@@ -207,35 +225,27 @@ def _table(found: Survey, line: bytes) -> None:
 def _take(found: Survey, message: Message, offset: int, c: Collector) -> None:
     text, writer = message.text[:_TEXT_BYTES], message.writer
     host = found.host_of(writer.host, writer.pid)
+    thread = host, writer.pid, writer.tid
     if b"Init " in text and (m := _INIT.search(text)):
-        _init(found, host, message, m, offset, c)
+        _init(found, thread, m, offset, c)
     elif b" nRanks " in text and (m := _WORLD.search(text)):
         comm = found.latest(host, writer.pid, m[1])
         if comm is not None and (comm.place, comm.size) == (int(m[2]), int(m[3])):
             comm.process.local_rank = int(m[4]) if int(m[4]) <= MAX_RANK else None
         elif writer.device is not None:
             # From 2.20 to 2.22 only this line comes before the rings and trees.
-            _add(found, host, message, (m[1], int(m[2]), int(m[3]), writer.device), offset, c)
+            _add(found, thread, (m[1], int(m[2]), int(m[3]), writer.device), offset, c)
     elif b"COMPLETE" in text and (m := _END.search(text)):
         comm = found.latest(host, writer.pid, m[1])
         if comm is not None and comm.begun <= offset and comm.place == int(m[2]):
             comm.ended = offset
 
 
-def _init(
-    found: Survey, host: str, message: Message, m: re.Match[bytes], offset: int, c: Collector
-) -> None:
-    place, size, more = int(m[2]), int(m[3]), m[5]
-    comm = found.latest(host, message.writer.pid, m[1])
-    same = comm is not None and comm.made is None and (comm.place, comm.size) == (place, size)
-    if comm is None or not same or (m[6] == b"START" and comm.started):
-        comm = _add(found, host, message, (m[1], place, size, int(m[4])), offset, c)
-        if comm is None:
-            return
-    if m[6] == b"START":
-        comm.started = True
-    else:
-        comm.made = offset
+def _init(found: Survey, thread: Thread, m: re.Match[bytes], offset: int, c: Collector) -> None:
+    said = m[1], int(m[2]), int(m[3]), int(m[4])
+    comm, more = begun_or_made(found, thread, said, m[6] == b"START", offset, c), m[5]
+    if comm is None:
+        return
     if b"commId" in more and (i := _COMM_ID.search(more)) and int(i[1], 16):
         comm.hash_ = int(i[1], 16)
     if b"parent" in more and (p := _PARENT.search(more)):
@@ -245,20 +255,35 @@ def _init(
         comm.color = int(color[1]) if color else None
 
 
-def _add(
-    found: Survey,
-    host: str,
-    message: Message,
-    said: tuple[bytes, int, int, int],
-    offset: int,
-    c: Collector,
+def begun_or_made(
+    found: Survey, thread: Thread, said: Said, begins: bool, offset: int, c: Collector
 ) -> Comm | None:
+    """The communicator of a line that it begins, or is complete; None where it is left out."""
+    comm = found.latest(thread[0], thread[1], said[0])
+    if (
+        comm is None
+        or comm.made is not None
+        or comm.place != said[1]
+        or comm.size != said[2]
+        or (begins and comm.started)
+    ):
+        comm = _add(found, thread, said, offset, c)
+        if comm is None:
+            return None
+    if begins:
+        comm.started = True
+    else:
+        comm.made = offset
+    return comm
+
+
+def _add(found: Survey, thread: Thread, said: Said, offset: int, c: Collector) -> Comm | None:
     pointer, place, size, device = said
     if not 0 <= place < size <= MAX_RANK + 1:
         c.odd("impossible_rank", f"a communicator of {size} ranks with a rank {place}; left out",
               "lost", offset=offset)  # fmt: skip
         return None
-    pid = message.writer.pid
+    host, pid, _ = thread
     process = found.processes.get((host, pid, device))
     too_many = process is None and len(found.processes) >= _MOST_PROCESSES
     if too_many or len(found.comms) >= _MOST_COMMS:
@@ -267,9 +292,9 @@ def _add(
         return None
     if process is None:
         process = found.new_process(host, pid, device)
-    comm = Comm(process, pointer, place, size, offset)
+    comm = Comm(process, pointer, place, size, offset, len(found.comms))
     process.comms.append(comm)
     found.comms.append(comm)
     found.by_pointer[host, pid, pointer].append(comm)
-    found.by_thread[host, pid, message.writer.tid].append(comm)
+    found.by_thread[thread].append(comm)
     return comm

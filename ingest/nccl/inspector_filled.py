@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from . import inspector_state as of
-from .bytes_at import jit
+from .bytes_at import inlined, jit
 from .tables_at import ABSENT, keep, kept
 
 NULL = of.NULL
 _I32_MAX = (1 << 31) - 1
 
 
-@jit
+@inlined
 def row_of(state, row, place, header, shape, label, rank, lasts):
     """Fills a row; False where the line has to be read by itself, and nothing was changed."""
     micros = state[of.MICROS]
@@ -77,7 +77,7 @@ def _first(a, b, c):
     return b if b != NULL else c
 
 
-@jit
+@inlined
 def _moved(state, row, step, start, end, place, header, event, rank):
     """Fills a row of transfers, and widens what its rank's times span."""
     if start == NULL or end == NULL or end < start:
@@ -100,7 +100,7 @@ def _moved(state, row, step, start, end, place, header, event, rank):
     row[of.MOVED_MEMBER] = header
 
 
-@jit
+@inlined
 def _moved_step(state, row, step, place, header, event, rank):
     if state[of.PX_DIRECTION] == of.RECEIVED:
         start = _first(step[of.ST_RECV_WAIT], step[of.ST_START], NULL)
@@ -111,7 +111,7 @@ def _moved_step(state, row, step, place, header, event, rank):
     _moved(state, row, step, start, end, place, header, event, rank)
 
 
-@jit
+@inlined
 def moved_rows(state, moved, steps, place, header, rank, tables, values):
     """Adds the rows of a proxy's record; False where it has to be read by itself, and nothing was
     changed."""

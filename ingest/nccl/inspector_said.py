@@ -9,7 +9,7 @@ As everywhere in it: behind what is read, or -1 where it is not as Inspector pri
 from __future__ import annotations
 
 from . import inspector_state as of
-from .bytes_at import byte, jit, word_at
+from .bytes_at import byte, inlined, jit, word_at
 from .json_bytes import integer, other_member, text
 
 NULL = of.NULL
@@ -64,7 +64,7 @@ def _kernel(buf, p, state):
             return -1
 
 
-@jit
+@inlined
 def _times(buf, p, state):
     """Behind an operation's times."""
     if byte(buf, p) != 0x7B:
@@ -117,7 +117,7 @@ def _times(buf, p, state):
             return -1
 
 
-@jit
+@inlined
 def operation(buf, p, state):
     """Behind an operation's object; what it says goes to the state."""
     for place in (of.SN, of.BYTES, of.MICROS, of.PEER, of.START, of.STOP, of.ENQUEUED,

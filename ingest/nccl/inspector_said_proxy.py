@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from . import inspector_state as of
-from .bytes_at import byte, jit, word_at
+from .bytes_at import byte, inlined, jit, word_at
 from .inspector_said import time_ns
 from .json_bytes import integer, other_member
 
@@ -163,7 +163,7 @@ def _record_type(buf, p):
     return -1, 0
 
 
-@jit
+@inlined
 def proxy(buf, p, state, steps):
     """Behind a proxy's record: itself in `steps[0]`, the steps in it behind that."""
     for place in (of.PX_PARENT_SN, of.PX_OP_SN, of.PX_CHANNEL, of.PX_PEER, of.PX_DROPPED):

@@ -17,6 +17,7 @@ from .bytes_at import (
     any_of,
     byte,
     check_vector,
+    inlined,
     jit,
     line_end,
     lowest_bit,
@@ -48,7 +49,7 @@ NOT_TAKEN, OPERATION, PROXY = range(3)
 LEARN = -3
 
 
-@jit
+@inlined
 def _line(buf, p, stop, state, bounds, steps):
     """Reads a whole line: OPERATION or PROXY where it is one record of these, as printed.
 
@@ -98,7 +99,7 @@ def _line(buf, p, stop, state, bounds, steps):
             return NOT_TAKEN
 
 
-@jit
+@inlined
 def _number(buf, state, left, bounds, headers, places, header_texts):
     """The number of what a line's header says, or of the dump's it is in; -1 where its line is to
     be read by itself, LEARN for a header not known yet, FULL where the table is."""
@@ -120,7 +121,7 @@ def _number(buf, state, left, bounds, headers, places, header_texts):
     return number
 
 
-@jit
+@inlined
 def _named(buf, state, number, shapes, labels, texts, shape_codes, label_codes):
     """(shape, label, DONE) of the operation that the state holds, or why they are not known."""
     name = intern(buf, state[of.NAME], state[of.NAME_END], texts)
@@ -147,7 +148,7 @@ def _named(buf, state, number, shapes, labels, texts, shape_codes, label_codes):
     return shape, label, why
 
 
-@jit
+@inlined
 def _noted(state, comm, row, tables, values):
     """Keeps an operation's row for its transfers; a number that two have is none's."""
     kind = of.OF_COLL if state[of.COLL] else of.OF_P2P
