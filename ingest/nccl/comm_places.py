@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..classify import buffers as buffers
@@ -20,6 +21,7 @@ def comm_of_hash(value: int) -> str:
     return f"nccl-{value & ((1 << 64) - 1):016x}"
 
 
+@lru_cache(maxsize=4096)
 def comm_of_cut_hex(text: str) -> str | None:
     """A communicator's name from Inspector's id: `0x` and at most the first 14 hex digits.
 

@@ -244,7 +244,8 @@ class _Pass:
                                     offset=block.base + start)  # fmt: skip
             if line.strip():
                 reader.take(line, block.base + start, block.whole)
-                if reader.n_rows % BATCH == 0 or self._moved.n >= collect.BATCH_ROWS:
+                a_batch = reader.n_rows and reader.n_rows % BATCH == 0
+                if a_batch or self._moved.n >= collect.BATCH_ROWS:
                     yield from self._looked_after()
         self._take_over()
 

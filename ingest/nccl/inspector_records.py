@@ -6,7 +6,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from .. import collect
@@ -352,6 +352,7 @@ class Reader:
             )
 
 
+@lru_cache(maxsize=256)
 def _version(text: str) -> tuple[int, int]:
     m = re.match(r"v(\d{1,4})\.(\d{1,4})", text)
     return (int(m[1]), int(m[2])) if m else (0, 0)

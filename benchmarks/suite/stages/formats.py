@@ -93,6 +93,21 @@ def inspector(inputs: Inputs) -> Iterator[Case]:
     most = 4 if inputs.tiny else 32 if inputs.quick else 512
     yield from _text(inputs, "ingest, Inspector records", most, inputs.inspector,
                      partial(inputs.inspector, 2))  # fmt: skip
+    if not inputs.quick:
+        yield from _long(inputs, "ingest, Inspector records, four times as many", most, 4)
+
+
+def _long(inputs: Inputs, name: str, steps: int, copies: int) -> Iterator[Case]:
+    """A longer file of Inspector: of the shorter one what any ingest takes is a good part.
+
+    The same steps again and again, as to make up so many takes hours; numbers come again with them.
+    """
+    if inputs.wants(name):
+        path = inputs.repeated(inputs.inspector(steps), copies)
+        least = Bound(ONE, "rate", TEXT_MB_PER_S, "150 MB/s a core")
+        yield _case(name, "", "MB", _megabytes(path),
+                    (_warm(path, inputs.inspector(2)), _read(path)),
+                    (Ratio(ONE, "reading the file"),), least)  # fmt: skip
 
 
 @stage("ingest")
