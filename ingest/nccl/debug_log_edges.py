@@ -42,6 +42,20 @@ def of_pointer(start, end, offset, comms, lists):
     return lists[max(low - 1, start)]
 
 
+@jit
+def _sought(start, end, offset, comms, lists):
+    """Where a binary search for the first that was made from `offset` on ends."""
+    low = start
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        if comms[lists[middle], of.C_MADE] < offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 @inlined
 def comm_of(who, offset, me, highest, comms, lists):
     """The communicator of a message without a pointer in which rank `me` wrote; -1 for none."""
@@ -49,14 +63,7 @@ def comm_of(who, offset, me, highest, comms, lists):
     end = who[of.W_THREAD_END]
     low = who[of.W_AT]
     if low < 0:
-        low = start
-        high = end
-        while low < high:
-            middle = (low + high) // 2
-            if comms[lists[middle], of.C_MADE] < offset:
-                low = middle + 1
-            else:
-                high = middle
+        low = _sought(start, end, offset, comms, lists)
     else:
         # Lines come in order: it is where it was for the line before, or little further on.
         if low > start and comms[lists[low - 1], of.C_MADE] >= offset:

@@ -25,17 +25,12 @@ from .bytes_at import (
     vector_scan,
     word_at,
 )
-from .debug_log_edges import (
-    comm_of,
-    link_rows,
-    of_pointer,
-    ring_rows,
-    told,
-    tree_rows,
-)
+from .debug_log_edges import comm_of, link_rows, of_pointer, ring_rows, told, tree_rows
+from .debug_log_scan_calls import call_row, has_call, has_choice, said_call
 from .debug_log_scan_inits import said_inits
+from .debug_log_scan_kinds import is_link, is_special, kind_of, may_name_nics, was_said
 from .debug_log_scan_links import said_of_links
-from .debug_log_words import MARKED, header, hex_number, mark, number, word_end
+from .debug_log_words import MARKED, header, mark
 from .tables_at import FULL, intern, intern_numbers, recode
 
 NULL = of.NULL
@@ -43,20 +38,9 @@ NULL = of.NULL
 __all__ = ["intern_all", "recode", "said_inits", "said_lines", "scan", "told"]
 
 _SAID = vector_scan(any_of(b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid "))
-_READ_BEFORE = vector_scan(any_of(b"COMPLETE", b"Init START", b" nRanks ", b"CCL version"))
-_SPECIAL = vector_scan(any_of(b": op", b"-> A", b"COMP", b"t ST", b"nRan", b"CL v"))
 
 # No word goes on beyond its line: none holds the end of one, and noughts follow the last.
-_INFO = word_at(b"INFO ")
-_CHANNEL, _RING, _TREES, _TREE, _NET = map(
-    word_at, (b"Channel ", b"Ring ", b"Trees ", b"Tree ", b"NET/")
-)
-_VERSION, _START = word_at(b"CCL version"), word_at(b"Init START")
-_USING, _MADE = word_at(b" : Using "), word_at(b" : Made virtual ")
-_OP_COUNT, _BYTES_ALGO = word_at(b": opCount "), word_at(b" Bytes -> Algo ")
-_SEND, _RECV, _ACC = word_at(b" sendbuff "), word_at(b" recvbuff "), word_at(b" acc ")
-_OF_COUNT, _TYPE, _REDOP = word_at(b" count "), word_at(b" datatype "), word_at(b" op ")
-_AT_ROOT, _OF_COMM, _NRANKS = word_at(b" root "), word_at(b" comm 0x"), word_at(b" [nranks=")
+_INFO, _TREE = word_at(b"INFO "), word_at(b"Tree ")
 
 
 @jit
@@ -100,182 +84,6 @@ def intern_all(buf, bounds, table, codes):
             return np.int64(k)
         codes[k] = code
     return np.int64(bounds.shape[0])
-
-
-@jit
-def _is_special(buf, p, end):
-    while p < end:
-        check_vector(buf, p, 8)
-        bits = _SPECIAL(buf, p)
-        if bits:
-            return p + lowest_bit(bits) < end
-        p += LANES
-    return False
-
-
-@jit
-def _name_end(buf, t, end):
-    """Where the name of 1 to 40 letters at t ends."""
-    p = t
-    while p < end and p - t <= 40:
-        c = byte(buf, p)
-        if not (0x61 <= c <= 0x7A or 0x41 <= c <= 0x5A or 0x30 <= c <= 0x39 or c == 0x5F):
-            break
-        p += 1
-    return p if 1 <= p - t <= 40 else -1
-
-
-@jit
-def _call(buf, t, end, state):
-    """Reads the call whose text begins at t into the state: whether it was one, in full."""
-    p = _name_end(buf, t, end)
-    if p < 0 or not _OP_COUNT(buf, p):
-        return False
-    state[of.SAID_NAME_END] = p
-    start = p + 10
-    _, p = hex_number(buf, start, 16)
-    if p == start or not _SEND(buf, p):
-        return False
-    p = word_end(buf, p + 10, 20)
-    if p < 0 or not _RECV(buf, p):
-        return False
-    p = word_end(buf, p + 10, 20)
-    if p < 0:
-        return False
-    if _ACC(buf, p):
-        p = word_end(buf, p + 5, 20)
-        if p < 0:
-            return False
-    if not _OF_COUNT(buf, p):
-        return False
-    start = p + 7
-    state[of.SAID_COUNT], p = number(buf, start, 18)
-    if p == start or not _TYPE(buf, p):
-        return False
-    start = p + 10
-    state[of.SAID_TYPE], p = number(buf, start, 4)
-    if p == start or not _REDOP(buf, p):
-        return False
-    start = p + 4
-    _, p = number(buf, start, 18)
-    if p == start or not _AT_ROOT(buf, p):
-        return False
-    start = p + 6
-    negative = byte(buf, start) == 0x2D
-    if negative:
-        start += 1
-    state[of.SAID_ROOT], p = number(buf, start, 10)
-    if negative:
-        if state[of.SAID_ROOT] == 0:
-            return False
-        state[of.SAID_ROOT] = NULL
-    if p == start or not _OF_COMM(buf, p):
-        return False
-    start = p + 8
-    state[of.SAID_COMM], p = hex_number(buf, start, 16)
-    # A pointer with noughts before it is another text.
-    if p == start or (byte(buf, start) == 0x30) or not _NRANKS(buf, p):
-        return False
-    start = p + 9
-    state[of.SAID_RANKS], p = number(buf, start, 10)
-    return p > start and p < end and byte(buf, p) == 0x5D
-
-
-@jit
-def _has_call(buf, p, end):
-    """Whether the word that marks a call stands from p on, before `end`."""
-    while p + 10 <= end:
-        if _OP_COUNT(buf, p):
-            return True
-        p += 1
-    return False
-
-
-@jit
-def _has_choice(buf, p, end):
-    """The same of the word that marks a choice."""
-    while p + 15 <= end:
-        if _BYTES_ALGO(buf, p):
-            return True
-        p += 1
-    return False
-
-
-@jit
-def _is_link(buf, t):
-    return _CHANNEL(buf, t) or _RING(buf, t) or _TREES(buf, t) or _TREE(buf, t)
-
-
-@jit
-def _kind(buf, t, end, scratch):
-    """Writes what tells a message's kind into `scratch`; its length, -1 where it is not ASCII.
-
-    The first five words of its first 80 bytes, with N for each number.
-    """
-    end = min(end, t + 80)
-    for k in range(t, end):
-        if byte(buf, k) >= 0x80:
-            return -1
-    n = 0
-    words = 0
-    inside = False
-    p = t
-    while p < end:
-        c = byte(buf, p)
-        blank = c == 0x20 or 0x09 <= c <= 0x0D or 0x1C <= c <= 0x1F
-        if blank:
-            inside = False
-        elif not inside:
-            inside = True
-            words += 1
-            if words > 5:
-                break
-        if 0x30 <= c <= 0x39:
-            q = p + 1
-            if c == 0x30 and q < end and byte(buf, q) == 0x78:
-                q += 1
-                while q < end and (
-                    0x30 <= byte(buf, q) <= 0x39 or 0x61 <= (byte(buf, q) | 0x20) <= 0x66
-                ):
-                    q += 1
-                if q == p + 2:
-                    q = p + 1
-            if q == p + 1:
-                while q < end and 0x30 <= byte(buf, q) <= 0x39:
-                    q += 1
-            c = 0x4E
-            p = q
-        else:
-            p += 1
-        scratch[n] = c
-        n += 1
-    return n
-
-
-@jit
-def _was_said(buf, p, end):
-    """Whether a word stands there, before `end`, of lines that the first pass has read."""
-    while p < end:
-        check_vector(buf, p, 16)
-        bits = _READ_BEFORE(buf, p)
-        if bits:
-            at = p + lowest_bit(bits)
-            return at + (11 if _VERSION(buf, at) else 10 if _START(buf, at) else 8) <= end
-        p += LANES
-    return False
-
-
-@jit
-def _may_name_nics(buf, t, end):
-    """Whether the text at t is one of a network that may name its devices."""
-    if not _NET(buf, t):
-        return False
-    p = t + 4
-    while p < end and p - t <= 64:
-        if byte(buf, p) == 0x20 and (_USING(buf, p) or _MADE(buf, p)):
-            return True
-        p += 1
-    return False
 
 
 @inlined
@@ -360,37 +168,6 @@ def _links(buf, at, start, t, stop, state, edges, moved, said, who, lists, comms
 
 
 @jit
-def _row(calls, code, counters, state, rows, start):
-    """Adds the row of the call that the state holds; whether the rows are full now."""
-    row = state[of.ROWS]
-    root = state[of.SAID_ROOT]
-    count = state[of.SAID_COUNT]
-    slot = calls[code, of.SLOT]
-    rows[row, of.ROW_SEQ] = NULL
-    if slot >= 0:
-        rows[row, of.ROW_SEQ] = counters[slot]
-        counters[slot] += 1
-    side = of.IN_ROOT if root == calls[code, of.PLACE] else of.IN_OTHER
-    factor = calls[code, side]
-    rows[row, of.ROW_IN] = NULL if factor < 0 else factor * count
-    factor = calls[code, side + 1]
-    rows[row, of.ROW_OUT] = NULL if factor < 0 else factor * count
-    rows[row, of.ROW_COMM] = calls[code, of.COMM]
-    rows[row, of.ROW_RANK] = calls[code, of.RANK]
-    rows[row, of.ROW_OP] = calls[code, of.OP]
-    rows[row, of.ROW_DTYPE] = calls[code, of.DTYPE]
-    rows[row, of.ROW_SIZE] = calls[code, of.SIZE]
-    what = calls[code, of.ROOT_IS]
-    rows[row, of.ROW_ROOT] = root if what == of.IS_ROOT else NULL
-    rows[row, of.ROW_PEER] = root if what == of.IS_PEER else NULL
-    rows[row, of.ROW_MEMBER] = calls[code, of.MEMBER]
-    offset = (state[of.BASE] + start) & np.int64((1 << 34) - 1)
-    rows[row, of.ROW_EVENT] = calls[code, of.EVENT] | offset
-    state[of.ROWS] = row + 1
-    return row + 1 == rows.shape[0]
-
-
-@jit
 def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges, moved, said, who,
          lists, comms, names, members, hosts, routes, pointers, seen, seen_slots, route_codes,
          pointer_codes, writers, texts, kind_texts, call_codes, choice_codes):  # fmt: skip
@@ -421,7 +198,7 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
         if _INFO(buf, at + 6):
             t = at + 11
             start = header(buf, max(p, at - 500), at)
-            if _may_name_nics(buf, t, stop):
+            if may_name_nics(buf, t, stop):
                 if start < 0:
                     return of.BARRIER
                 writer = intern(buf, start, at, writers)
@@ -437,7 +214,7 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                     return of.LEARN_NICS
                 p = end + 1
                 continue
-            if _is_link(buf, t):
+            if is_link(buf, t):
                 if start < 0 or _TREE(buf, t):
                     return of.BARRIER
                 why = _links(
@@ -453,7 +230,7 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                     return of.ROWS_FULL
                 continue
             if start >= 0:
-                if _call(buf, t, stop, state):
+                if said_call(buf, t, stop, state):
                     writer = intern(buf, start, at, writers)
                     name = intern(buf, t, state[of.SAID_NAME_END], texts)
                     if writer == FULL or name == FULL:
@@ -471,14 +248,14 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                         return of.BARRIER
                     calls[code, of.LINES] += 1
                     p = end + 1
-                    if how == of.ROW and _row(calls, code, counters, state, rows, start):
+                    if how == of.ROW and call_row(calls, code, counters, state, rows, start):
                         state[of.POS] = p
                         return of.ROWS_FULL
                     continue
-                if _is_special(buf, t, min(stop, t + 1024)):
-                    if _has_call(buf, t, min(stop, t + 64)):
+                if is_special(buf, t, min(stop, t + 1024)):
+                    if has_call(buf, t, min(stop, t + 64)):
                         return of.BARRIER
-                    if _has_choice(buf, t, min(stop, t + 96)):
+                    if has_choice(buf, t, min(stop, t + 96)):
                         if stop - t > 400:
                             return of.BARRIER
                         writer = intern(buf, start, at, writers)
@@ -496,11 +273,11 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                         choices[code, 1] += 1
                         p = end + 1
                         continue
-                    if _was_said(buf, t, min(stop, t + 1024)):
+                    if was_said(buf, t, min(stop, t + 1024)):
                         p = end + 1
                         continue
                 else:
-                    size = _kind(buf, t, stop, scratch)
+                    size = kind_of(buf, t, stop, scratch)
                     if size >= 0:
                         code = intern(scratch, 0, size, kind_texts)
                         if code == FULL:
@@ -509,7 +286,7 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                             kinds[code, 1] += 1
                             p = end + 1
                             continue
-            elif _has_call(buf, t, min(stop, t + 64)) or _has_choice(buf, t, min(stop, t + 96)):
+            elif has_call(buf, t, min(stop, t + 64)) or has_choice(buf, t, min(stop, t + 96)):
                 return of.BARRIER
         k = state[of.SLOW]
         if k == slow.shape[0]:

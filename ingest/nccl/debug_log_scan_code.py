@@ -22,7 +22,9 @@ CODE = Code(
         f"nccl/{m}.py"
         for m in (
             "debug_log_scan",
+            "debug_log_scan_calls",
             "debug_log_scan_inits",
+            "debug_log_scan_kinds",
             "debug_log_scan_links",
             "debug_log_edges",
             "debug_log_words",

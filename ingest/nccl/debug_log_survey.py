@@ -164,6 +164,10 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():
+                # As old as what was collected often: else the next three collections walk it.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 

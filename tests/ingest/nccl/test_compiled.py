@@ -27,6 +27,7 @@ from retime.ingest.nccl import (
     debug_log_rows,
     debug_log_scan,
     debug_log_survey,
+    debug_log_survey_compiled,
     inspector,
     inspector_compiled,
     inspector_proxy,
@@ -418,6 +419,82 @@ def test_nics_are_called_as_their_process_and_host_call_them_then(monkeypatch, s
     links = pa.Table.from_batches(found["topology"]).to_pylist()
     devices = {(row["host"], row["device"]) for row in links if row["kind"] == "link"}
     assert len(devices) > 6
+
+
+def test_lines_of_a_communicators_making_are_read_as_ever(monkeypatch):
+    """As printed by versions, with labels, cut, run together and with numbers that are too long."""
+    said = "comm {p} rank {r} nranks {n} cudaDev {r} {more}- Init {end}"
+    heads = (
+        "",
+        "3: ",
+        "[1,2]<stdout>:",
+        "NCCL version 2.7.8+",
+        "NCCL version 2.7.8+cuda10.2",
+        "x" * 30,
+    )
+    mores = ("", "busId 41000 ", "nvmlDev 1 busId 41000 commId 0xab12 ", "busId 1 commId 0x0 ",
+             "commId 0x1 commId 0x2 ", "busId 1 localSize 3 ", "busId zz ", "busId  1 ",
+             "commId 0xab parent 0x2 splitCount 1 color 4 key 0 ", "commId 0x" + "f" * 17 + " ",
+             "nvmlDev 12345678901 ", "busId 1 " * 40)  # fmt: skip
+    r = random.Random(7)
+    out = []
+    for i in range(1200):
+        rank, n = r.randrange(5), r.choice((1, 4, 4, 12345678901))
+        line = said.format(
+            p=r.choice((f"0x7f{rank}", "0x0a", "0x" + "f" * 16, "0x" + "1" * 17, f"0x{i:x}")),
+            r=r.choice((rank, rank, rank, 123456)), n=n,
+            more=r.choice(mores), end=r.choice(("START", "COMPLETE", "COMPLETE", "COMPLETE x")),
+        )  # fmt: skip
+        name = r.choice(("", "ncclCommInitRank ", "ncclCommSplit ", "init.cc:12 ", "a" * 42 + " "))
+        device = r.choice((f" [{rank}]", f" [{rank}]", "", " [123456]"))
+        line = (f"{r.choice(heads)}n{rank % 2}:{40 + rank}:{50 + rank}{device} NCCL INFO {name}"
+                f"{line}")  # fmt: skip
+        line = r.choice((line, line, line, line[: r.randrange(len(line))], line + "\r"))
+        out.append(line + r.choice(("\n",) * 9 + ("",)))
+        if r.random() < 0.2:
+            out.append(
+                f"n{rank % 2}:{40 + rank}:{50 + rank} [{rank}] NCCL INFO Channel 00/02 : 0\n"
+            )
+    read_twice(monkeypatch, debug_log, "".join(out).encode(), None)
+    by_hand = []
+    take_line = debug_log_survey_compiled.take_line
+    monkeypatch.setattr(debug_log_survey_compiled, "take_line",
+                        lambda *a: (by_hand.append(a[2]), take_line(*a)))  # fmt: skip
+    plain = [
+        f"n0:1:{i} [0] NCCL INFO ncclCommInitRank comm 0x{i + 1:x} rank 0 nranks 1 cudaDev 0 "
+        f"nvmlDev 0 busId 1b000 commId 0x{i + 5:x} - Init COMPLETE\n"
+        for i in range(100)
+    ]
+    found = read_twice(monkeypatch, debug_log, "".join(plain).encode(), None)
+    assert [row["comm"] for row in found["comms"][0].to_pylist()] == [
+        f"nccl-{i + 5:016x}" for i in range(100)
+    ]
+    assert by_hand == []
+
+
+def test_nics_that_are_named_again_say_nothing_new_until_others_are(monkeypatch):
+    def line(pid, text):
+        return f"n0:{pid}:{pid} [{pid}] NCCL INFO {text}"
+
+    def link(pid, channel):
+        return line(pid, f"Channel 0{channel}/0 : {pid}[0] -> {1 - pid}[0] [send] via NET/IB/0")
+
+    def nic(name):
+        return f"NET/IB : Using [0]{name}:1/IB [RO]"
+
+    out = [line(p, f"comm 0xa{p} rank {p} nranks 2 cudaDev {p} busId 1 - Init COMPLETE")
+           for p in (0, 1)]  # fmt: skip
+    for channel, names in enumerate(("aa", "aa", "ab", "aa", "bb", "aa")):
+        for pid, name in enumerate(names):
+            out += [line(pid, nic(f"mlx5_{name}")), line(pid, nic(f"mlx5_{name}"))]
+        out += [link(0, channel), link(1, channel)]
+    found = read_twice(monkeypatch, debug_log, "\n".join(out).encode(), None)
+    rows = pa.Table.from_batches(found["topology"]).to_pylist()
+    assert [(r["channel"], r["rank"], r["device"]) for r in rows if r["kind"] == "link"] == [
+        (c, p, f"mlx5_{names[p]}") for c, names in enumerate(("aa", "aa", "ab", "aa", "bb", "aa"))
+        for p in (0, 1)
+    ]  # fmt: skip
+    assert [r["device"] for r in rows if r["kind"] == "nic"] == ["mlx5_a", "mlx5_b"]
 
 
 @pytest.mark.parametrize("seed", range(12))
