@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..matching.participations import codes, ints
@@ -16,7 +17,7 @@ from ..schema import EVENTS, TABLES, TEXT
 from ..writer import PartWriter
 from . import compared
 from .aligned import UNKNOWN, Odd, clocks, within
-from .events import Texts, _dictionary, coded
+from .events import GIVE_BACK_ROWS, Kept, Texts, _dictionary, coded
 from .marks import Marks
 from .segmented import LEAST, runs
 
@@ -29,7 +30,7 @@ LEAST_ROWS = 1_500_000
 """Of fewer events a view takes a second or so, and nobody need read them once more."""
 
 MOST_KERNELS = 12_000_000
-"""Kernels that are held at a time; a job of which more must be is left to the views."""
+"""Kernels of a rank; a job with one that has more is left to the views."""
 
 NULL = int(LEAST)
 
@@ -46,6 +47,9 @@ class Kernels(NamedTuple):
     start_ns: np.ndarray
     dur_ns: np.ndarray
     event: np.ndarray
+
+
+_TYPES = (np.int64, np.bool_, *[np.int64] * 6)
 
 
 class Named(NamedTuple):
@@ -151,20 +155,27 @@ def _by_rank(
         raise Odd
     sources.sort(key=lambda m: min(m.ranks))
     left = Counter(r for m in sources for r in set(m.ranks))
-    held: dict[int, list[Kernels]] = {}
+    held = Kept(_TYPES)
     for m in sources:
-        its = set(m.ranks)
+        its, read = set(m.ranks), 0
         try:
             for part in m.tables["events"]:
                 for piece in slices.pieces(opened, part, COLUMNS):
                     whole = slices.renumbered(_completed(piece))
                     _take(whole, its, names, held)
                     marks.take(whole)
+                    read += len(whole)
+                    del piece, whole
+                    if read >= GIVE_BACK_ROWS:
+                        memory.give_back()
+                        read = 0
         except (pa.ArrowException, OSError) as e:
             raise Odd from e
         for rank in sorted(its):
             left[rank] -= 1
-            if not left[rank] and (found := held.pop(rank, None)):
+            if not left[rank] and held.rows(rank):
+                found = list(held.pieces(rank))
+                held.forget(rank)
                 columns = [list(c) for c in zip(*found, strict=True)]
                 found.clear()
                 yield rank, [Kernels(*(np.concatenate(columns.pop(0)) for _ in Kernels._fields))]
@@ -178,7 +189,7 @@ def _completed(piece: pa.Table) -> pa.Table:
     return piece
 
 
-def _take(piece: pa.Table, ranks: set[int], names: Texts, held: dict[int, list[Kernels]]) -> None:
+def _take(piece: pa.Table, ranks: set[int], names: Texts, held: Kept) -> None:
     """Adds the kernels among these rows to those held of their ranks."""
     kind, kinds = _dictionary(piece["kind"])
     rows = np.flatnonzero(kind == (kinds.index("kernel") if "kernel" in kinds else -2))
@@ -194,12 +205,10 @@ def _take(piece: pa.Table, ranks: set[int], names: Texts, held: dict[int, list[K
         raise Odd
     within(np.abs(start.astype(np.float64)) + np.maximum(dur, 0))
     columns = (names.of(name[rows], texts), talks, *numbers)
-    by = runs(rank)
-    for its in np.split(by.order, by.first[1:]):
-        if int(rank[its[0]]) not in ranks:
-            raise Odd
-        held.setdefault(int(rank[its[0]]), []).append(Kernels(*(c[its] for c in columns)))
-    if sum(len(k.name) for of in held.values() for k in of) > MOST_KERNELS:
+    if not np.all(np.isin(rank, list(ranks))):
+        raise Odd
+    held.add(rank, list(columns))
+    if any(held.rows(r) > MOST_KERNELS for r in ranks):
         raise Odd
 
 

@@ -111,7 +111,7 @@ class Words(NamedTuple):
 class Rows:
     """The rows of a rank that tell of work, launches and waits for data."""
 
-    def __init__(self, rank: int, on_device: bool, kept: _Kept):
+    def __init__(self, rank: int, on_device: bool, kept: Kept):
         self.rank = rank
         self.on_device = on_device
         """it has kernels"""
@@ -139,7 +139,7 @@ def nothing(rank: int) -> Events:
 
 def without_events(rank: int) -> Rows:
     """A rank that has none."""
-    return Rows(rank, False, _Kept())
+    return Rows(rank, False, Kept(_TYPES))
 
 
 def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Rows]:
@@ -178,15 +178,20 @@ def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
 
 def _read(opened: slices.Open, parts: list[Part], ranks: list[int], words: Words) -> Iterator[Rows]:
     devices = _with_kernels(opened, parts)
-    kept = _Kept()
+    kept = Kept(_TYPES)
     # A pack numbers texts otherwise, and rows here are in the order of these numbers.
     pieces: Iterator[pa.Table] = map(slices.renumbered, _pieces(opened, parts, COLUMNS))
     if sum(p.rows for p in parts) >= AHEAD_ROWS and cores() > 1:
         pieces = prefetch(pieces)
+    read = 0
     for piece in pieces:
         kept.add(*_needed(piece, ranks, devices, words))
+        read += len(piece)
         del piece
-    if kept.all_rows >= GIVE_BACK_ROWS:
+        if read >= GIVE_BACK_ROWS:
+            memory.give_back()
+            read = 0
+    if kept.all_rows > HELD_ROWS:
         memory.give_back()
     on_device = set(devices.tolist())
     for rank in kept.ranks():
@@ -200,10 +205,14 @@ _TYPES = (np.int8, np.int32, np.int32, np.int32, np.int64, np.int64, np.int64, n
 """Of the columns of `Events`."""
 
 
-class _Kept:
-    """Rows by rank, in the order in which they were added."""
+class Kept:
+    """Rows by rank, in the order in which they were added; columns of these types.
 
-    def __init__(self) -> None:
+    Beyond `HELD_ROWS` of them they wait on a disk.
+    """
+
+    def __init__(self, types: Sequence[type]):
+        self._types = types
         self._held: dict[int, list[list[np.ndarray]]] = {}
         self._n_held = 0
         self._away: dict[int, list[tuple[int, int]]] = {}
@@ -244,13 +253,13 @@ class _Kept:
         return self._rows.get(rank, 0)
 
     def pieces(self, rank: int) -> Iterator[list[np.ndarray]]:
-        """The columns of `Events` of its rows, some at a time."""
+        """The columns of its rows, some at a time."""
         for at, n in self._away.get(rank, []):
             for first in range(0, n, ROW_GROUP_ROWS):
                 rows = min(ROW_GROUP_ROWS, n - first)
                 yield [
                     self._scratch.get(at + 8 * (c * n + first), rows).astype(t)
-                    for c, t in enumerate(_TYPES)
+                    for c, t in enumerate(self._types)
                 ]
         yield from self._held.get(rank, [])
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import memory
 from ..sorting import Lookup, Sorted
 from . import causes, kernels
 from . import events as ev
@@ -116,6 +117,7 @@ class Large:
                 raise Odd
         self._blocked, self._loads = _Blocked(*_joined(blocked)), _joined(loads)
         self.marks = Marks(*_joined(marks))
+        memory.give_back()
 
     def _times(self, e: Events, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         start = e.start_ns[rows]
