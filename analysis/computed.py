@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from ..ingest import kept
+from ..ingest.errors import WarehouseError
 from ..ingest.schema import PROBLEMS, TABLES, Problem, Table, problem_rows
 
 if TYPE_CHECKING:
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 TABLES_COMPUTED = tuple(t.name for t in TABLES.values() if t.computed)
 
 NOT_REPLAYED = "not_replayed"
+
+PASSING = (OSError, MemoryError, WarehouseError)
+"""What may be otherwise another time: a disk, memory, a store, a file that is read in once more."""
 """Code of the row of `problems` that says why a job has no computed rows."""
 
 
@@ -161,14 +165,14 @@ class _Several:
 def _computed(snapshot: Snapshot) -> tuple[dict[str, pa.Table], str, bool]:
     """The computed tables of a job and why there are none; a query on other things goes on.
 
-    And whether it would be the same another time: a disk that is full is no matter of the job.
+    And whether it would be the same another time: what is `PASSING` is no matter of the job.
     """
     from ..replay.findings import computed
 
     try:
         return computed.tables(snapshot), "", True
     except Exception as e:
-        return {}, computed.why_none(e), not isinstance(e, OSError)
+        return {}, computed.why_none(e), not isinstance(e, PASSING)
 
 
 def _kept_reason(snapshot: Snapshot, folder: Place) -> str:

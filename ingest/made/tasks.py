@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..errors import WarehouseError
+from ..errors import StoreBusy, WarehouseError
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..tasks import stored
@@ -50,6 +50,7 @@ def write(
     """Writes the tasks of all ranks, rank by rank; gives whether they are there to be used.
 
     `address` of a file of the job. What is out of the ordinary is left to who makes the graph.
+    Raises StoreBusy: the same call may succeed later.
     """
     parts = [p for m in manifests for p in m.tables.get("events", [])]
     if (
@@ -60,10 +61,14 @@ def write(
         or len(tables["collectives"]) > MOST_PARTICIPATIONS
     ):
         return False
+    from polars.exceptions import PolarsError
+
     files = list(dict.fromkeys(p.file for p in parts))
     try:
         return of_files(writer, [address(f) for f in files], sum(p.rows for p in parts), tables)
-    except (pa.ArrowException, OSError, ValueError, WarehouseError):
+    except StoreBusy:
+        raise
+    except (pa.ArrowException, PolarsError, OSError, ValueError, WarehouseError):
         return False  # a damaged file, of which whoever asks for its graph is told
 
 

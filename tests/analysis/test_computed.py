@@ -13,7 +13,7 @@ import pytest
 import retime
 from retime.analysis import computed, connecting
 from retime.ingest import kept
-from retime.ingest.errors import UnusableInput
+from retime.ingest.errors import StoreBusy, UnusableInput
 from retime.ingest.schema import TABLES
 from retime.replay.findings import computed as replayed
 
@@ -184,7 +184,7 @@ def test_without_a_common_clock_nobody_knows_who_was_last(made, rows) -> None:
     ("error", "said"),
     [
         (UnusableInput("task graph has a cycle"), "cannot be replayed: task graph has a cycle"),
-        (MemoryError("no room"), "cannot be replayed: MemoryError: no room"),
+        (KeyError("op"), "cannot be replayed: KeyError: 'op'"),
     ],
 )
 def test_a_job_that_cannot_be_replayed_says_so_once_asked(made, monkeypatch, error, said) -> None:
@@ -205,6 +205,25 @@ def test_a_job_that_cannot_be_replayed_says_so_once_asked(made, monkeypatch, err
     # The problem is the job's: whoever opens it or its neighbours sees it.
     assert len(opened(job).execute(problems).fetchall()) == 1
     assert len(opened(job, made("b")).execute(problems).fetchall()) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), OSError("no space"), StoreBusy("slow down")]
+)
+def test_what_may_go_another_time_is_tried_then(made, monkeypatch, error) -> None:
+    def fails(_):
+        raise error
+
+    job = made()
+    with monkeypatch.context() as patched:
+        patched.setattr(replayed, "tables", fails)
+        con = opened(job)
+        assert scores(con) == []
+        (message,) = con.execute(
+            "SELECT message FROM problems WHERE code = 'not_replayed'"
+        ).fetchall()
+        assert str(error) in message[0]
+    assert scores(opened(job)) == SCORES
 
 
 def test_what_was_said_of_the_input_is_still_there(made) -> None:
