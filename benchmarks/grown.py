@@ -3,8 +3,9 @@
     python -m benchmarks.grown FROM TO [--job cluster] [--times 16]
 
 Writes into the warehouse TO the job of FROM so many times side by side, as one job: each copy has
-ranks, hosts, event ids and communicators of its own, and sources too. Times are the same. The
-derived tables are made as always. 64 ranks of 30 steps (`benchmarks.scale.generate`), 16 times, are
+ranks, hosts, event ids and communicators of its own, and sources too; but the communicator of all
+ranks stays one of all copies, whose collectives tie their clocks. Times are the same. The derived
+tables are made as always. 64 ranks of 30 steps (`benchmarks.scale.generate`), 16 times, are
 1,024 ranks with 103 million events, in minutes instead of the hour that ingesting them takes.
 """
 
@@ -13,10 +14,11 @@ from __future__ import annotations
 import argparse
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from retime.ingest import staging
@@ -64,9 +66,14 @@ def _copy(
     id = _id(m, n)
     writer = PartWriter(place)
     opened = slices.of(of)
+    world: set[str] = set()
+    for part in part_of_source(m, "comms"):
+        told = slices.rows(opened, part)
+        of_all = told.filter(pc.equal(told["size"], pa.scalar(by, pa.int32())))  # pyright: ignore
+        world.update(c for c in of_all["comm"].to_pylist() if c is not None)
     for table in {*m.tables, *m.views}:
         for part in part_of_source(m, table):
-            rows = moved(slices.rows(opened, part), n, by, times)
+            rows = moved(slices.rows(opened, part), n, by, times, world)
             for batch in rows.to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(table, batch)
     tables: dict[str, list[Part]] = {}
@@ -83,8 +90,11 @@ def _copy(
     return made, moves
 
 
-def moved(rows: pa.Table, n: int, by: int, times: int) -> pa.Table:
-    """The rows as the n-th copy has them."""
+def moved(rows: pa.Table, n: int, by: int, times: int, world: Collection[str]) -> pa.Table:
+    """The rows as the n-th copy has them; `world` are the communicators of all ranks."""
+    shared = np.zeros(len(rows), bool)
+    if "comm" in rows.column_names:
+        shared = np.array([c in world for c in rows["comm"].to_pylist()], bool)
     for name in rows.column_names:
         column = rows[name]
         if name in RANKS:
@@ -97,9 +107,20 @@ def moved(rows: pa.Table, n: int, by: int, times: int) -> pa.Table:
             lists = column.combine_chunks()
             values = pc.add(lists.values, pa.scalar(n * by, pa.int32()))  # pyright: ignore
             column = pa.ListArray.from_arrays(lists.offsets, values, mask=lists.is_null())
+            everybody = list(range(by * times))
+            column = pa.array(
+                [everybody if all_ and own is not None else own
+                 for own, all_ in zip(column.to_pylist(), shared, strict=True)],
+                lists.type,
+            )  # fmt: skip
+        elif name in ("size", "group_size") and "comm" in rows.column_names:
+            more = pc.multiply(column, pa.scalar(times, column.type))  # pyright: ignore
+            column = pc.if_else(pa.array(shared), more, column)  # pyright: ignore
         elif name in ("comm", "host", "source") and n:
             texts = column.cast(pa.string()).dictionary_encode().combine_chunks()
-            named = [_named(name, t, n) for t in texts.dictionary.to_pylist()]
+            known = texts.dictionary.to_pylist()
+            stays = world if name == "comm" else ()
+            named = [t if t in stays else _named(name, t, n) for t in known]
             column = pa.DictionaryArray.from_arrays(texts.indices, pa.array(named, pa.string()))
         else:
             continue
