@@ -106,9 +106,11 @@ def _built(snapshot: Any) -> ReplayJob:
             f"job {job!r} has no events any more: they were pruned (retime prune --raw-events), "
             "so there is nothing to replay; ingest its traces into a job of another name"
         )
-    if source(files) == "recorded":
-        return recorded.load(files, job=job)
-    made = _of_tasks(snapshot) or _of_events(snapshot)
+    made = _of_tasks(snapshot)
+    if made is None:
+        if source(files) == "recorded":
+            return recorded.load(files, job=job)
+        made = _of_events(snapshot)
     if not made.graph.n or not (made.graph.start_ns != NULL).any():
         raise UnusableInput(
             f"job {job!r} has no events and no collectives with times: nothing to replay"
@@ -123,7 +125,10 @@ def _of_tasks(snapshot: Any) -> ReplayJob | None:
         files, getattr(snapshot, "kernels", ())
     ):
         return None
-    facts = {name: read(files, name) for name in ("ranks", "comms")}
+
+    def facts() -> dict[str, pl.DataFrame]:
+        return {name: read(files, name) for name in ("ranks", "comms")}
+
     return stored.of_files(files, facts, snapshot.job)
 
 

@@ -50,7 +50,7 @@ def write(
     parts = [p for m in manifests for p in m.tables.get("events", [])]
     if any("events" in m.pruned for m in manifests) or sum(p.rows for p in parts) < LEAST_EVENTS:
         return False
-    if len(tables["collectives"]) > MOST_PARTICIPATIONS:
+    if len(tables["collectives"]) > MOST_PARTICIPATIONS or any(_is_recorded(m) for m in manifests):
         return False
     files = list(dict.fromkeys(p.file for p in parts))
     try:
@@ -99,6 +99,11 @@ def _write(
     ]
     writer.write(stored.WORDS, _words(texts, known))
     return True
+
+
+def _is_recorded(m: Manifest) -> bool:
+    """Whether a source has operations that were recorded: their graph is another one."""
+    return any(word in one.format for word in ("recorded", "straggler") for one in (m, *m.packed))
 
 
 def _frame(table: pa.Table) -> pl.DataFrame:

@@ -87,12 +87,14 @@ def _number_shapes(pieces: Sequence[Piece]) -> None:
 
 
 def about_lateness(graph: TaskGraph, late: np.ndarray) -> list[str]:
-    measured = graph.start_ns != NULL
+    """What is to be said of tasks that end later than measured (`late`, int64 [n], ns)."""
     worst = int(late.max(initial=0))
-    if not worst:
+    if worst <= LATE_NS:
         return []
-    span = int(graph.end_ns[measured].max() - graph.start_ns[measured].min())
-    if worst <= max(LATE_NS, span // 1000):
+    # The end of what was never measured is the least there is.
+    measured = graph.start_ns != NULL
+    first = int(graph.start_ns.min(where=measured, initial=np.iinfo(np.int64).max))
+    if worst <= (int(graph.end_ns.max()) - first) // 1000:
         return []
     return [
         f"{int((late > 0).sum())} tasks end later than measured, by up to {worst / 1e6:.3f} ms: "

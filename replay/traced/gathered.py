@@ -93,17 +93,19 @@ def links(preds, back, more_src, more_dst, ptr, src):  # pragma: no cover - comp
 
 @compiled
 def predecessors(
-    order, place, ptr, src, what, start, dur, pins, null, pred_ptr, pred, gap, out_dur, late
+    order, place, ptr, src, what, start, dur, pins, null, ends, pred_ptr, pred, gap, out_dur, late
 ):  # pragma: no cover - compiled
-    """`order.in_order` and `residual.fill` in one pass; gives how many predecessors there are."""
-    ends = np.empty(len(order), np.int64)
+    """`order.in_order` and `residual.fill` in one pass; gives how many predecessors there are.
+
+    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay.
+    """
     kept = 0
     pred_ptr[0] = 0
     for i in range(len(order)):
         t = order[i]
         since = kept
         for e in range(ptr[t], ptr[t + 1]):
-            value = np.int64(place[src[e]])
+            value = np.int64(~place[src[e]])
             if ptr[t + 1] - ptr[t] > SHORT:
                 pred[kept] = value
                 kept += 1
@@ -204,9 +206,15 @@ def alike(
 
 @compiled
 def empty(n):  # pragma: no cover - compiled
-    """`n` bytes. Not numpy's, which asks for large pages: where a machine is itself a virtual one
-    these take several times as long to get as small ones, unless somebody had them before."""
-    return np.empty(n, np.uint8)
+    """`n` bytes that are there to be used.
+
+    Not numpy's, which asks for large pages: a machine that is itself a virtual one takes several
+    times as long to give those as small ones, unless somebody had them before.
+    """
+    out = np.empty(n, np.uint8)
+    for i in range(0, n, 4096):
+        out[i] = 0
+    return out
 
 
 def first_names(order: np.ndarray, what: np.ndarray, op: np.ndarray, n: int) -> np.ndarray:

@@ -69,29 +69,41 @@ class Parts(NamedTuple):
     """int64 [joins]: the participation of each with the least row."""
 
 
+def room(n: int) -> dict[str, np.ndarray]:
+    """Arrays [n] for what is made of tasks, in one stretch of memory that is there to be used."""
+    sizes = [-(-n * np.dtype(of).itemsize // 64) * 64 for of in TYPES.values()]
+    whole = gathered.empty(sum(sizes))
+    since = np.cumsum([0, *sizes]).tolist()
+    return {
+        name: whole[at : at + n * np.dtype(of).itemsize].view(of)
+        for at, (name, of) in zip(since, TYPES.items(), strict=False)
+    }
+
+
 def graph(
-    tasks: Columns, back: np.ndarray, parts: Columns, words: Words
+    tasks: Columns, back: np.ndarray, parts: Columns, words: Words, room: dict[str, np.ndarray]
 ) -> tuple[TaskGraph, np.ndarray]:
     """The graph, and by how much each task is late (ns). Raises Odd.
 
-    `tasks` and `parts` are the columns of those tables, `back` that of the edges'.
+    `tasks` and `parts` are the columns of those tables, `back` that of the edges', `room` is what
+    `room` gives for as many tasks and collectives.
     """
-    run = beside if len(tasks["what"]) > FEW else _one_by_one
+    run = beside if len(tasks["what"]) > FEW else one_by_one
     known = _participations(tasks, back, parts, words)
+    if len(tasks["what"]) + len(known.first) != len(room["kind"]):
+        raise Odd
     key = np.concatenate([tasks["start_ns"], known.ready_ns])
     places = np.array([w.place for w in stored.WHAT])
     ties = places, *(tasks[c] for c in windows.TIES), known.of, known.columns["row"]
     (task_of, place), (ptr, src), (code, kinds) = windows.by_time(
         key, ties, run, partial(_links, tasks, back, known), partial(_alike, tasks, known, words)
     )
-    order, place = ordering.topological_places(task_of, place, ptr, src)
+    order = ordering.placed(task_of, place, ptr, src)
     if len(order) < len(key):
         raise Odd
-    del key, task_of
     table, op_names = _names(order, tasks, words)
-    room = _room(len(order), TYPES)
     (pred_ptr, pred), like, *_ = run(
-        partial(_predecessors, order, place, ptr, src, tasks, room),
+        partial(_predecessors, order, place, ptr, src, tasks, key, room),
         partial(_like, order, code, kinds, tasks, table),
         *_columns(order, tasks, known, table, words, room),
     )
@@ -164,7 +176,7 @@ def _within(values: np.ndarray, n: int) -> bool:
 
 
 def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, np.ndarray]:
-    """Predecessors of all tasks, then joins, in CSR form (int64 and int32)."""
+    """Predecessors of all tasks, then joins, in CSR form; int32 both."""
     n, parts = len(tasks["what"]), known.columns
     waits, awaited = np.flatnonzero(parts["waits"]), np.flatnonzero(parts["awaited"])
     join = n + parts["collective"].astype(np.int64)
@@ -172,7 +184,9 @@ def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, 
     dst = (known.transfer[waits], known.transfer[known.also], join[awaited], also_join)
     src = (join[waits], also_join, known.arrive[awaited], known.arrive[known.also])
     dst, src = np.concatenate(dst), np.concatenate(src)
-    ptr = np.zeros(n + len(known.first) + 1, np.int64)
+    if len(back) + len(src) >= ordering.MOST_TASKS:
+        raise Odd
+    ptr = np.zeros(n + len(known.first) + 1, np.int32)
     out = np.empty(len(back) + len(src), np.int32)
     if not gathered.links(tasks["preds"], back, src, dst, ptr, out):
         raise Odd
@@ -201,13 +215,13 @@ def _like(
 
 def _predecessors(
     order: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray, tasks: Columns,
-    room: Columns,
+    ends: np.ndarray, room: Columns,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Predecessors in CSR form; fills gaps, spans and lateness."""
-    pred_ptr, pred = np.empty(len(order) + 1, np.int64), np.empty(len(src), np.int64)
+    pred_ptr, pred = (gathered.empty(8 * m).view(np.int64) for m in (len(order) + 1, len(src)))
     kept = gathered.predecessors(
         order, place, ptr, src, *(tasks[c] for c in ("what", "start_ns", "dur_ns")), PIN, int(NULL),
-        pred_ptr, pred, *(room[c] for c in ("gap_ns", "dur_ns", "late_ns")),
+        ends, pred_ptr, pred, *(room[c] for c in ("gap_ns", "dur_ns", "late_ns")),
     )  # fmt: skip
     return pred_ptr, pred if kept == len(pred) else pred[:kept].copy()
 
@@ -226,18 +240,8 @@ def _columns(
     return [partial(gathered.columns, a, b, *arrays) for a, b in pairwise(cuts)]
 
 
-def _room(n: int, types: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays [n] that lie in one stretch of memory."""
-    sizes = [-(-n * np.dtype(of).itemsize // 64) * 64 for of in types.values()]
-    whole = gathered.empty(sum(sizes))
-    since = np.cumsum([0, *sizes]).tolist()
-    return {
-        name: whole[at : at + n * np.dtype(of).itemsize].view(of)
-        for at, (name, of) in zip(since, types.items(), strict=False)
-    }
-
-
-def _one_by_one(*calls: Callable[[], Any]) -> list[Any]:
+def one_by_one(*calls: Callable[[], Any]) -> list[Any]:
+    """What some calls return, in their order: what `beside` does, on one core."""
     return [call() for call in calls]
 
 

@@ -38,18 +38,16 @@ def topological(task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.nda
     comes before the first of `task_of` but what waited for the task placed last, and only that is
     kept in a heap.
     """
-    return topological_places(task_of, inverse(task_of), ptr, src)[0]
+    return placed(task_of, inverse(task_of), ptr, src)
 
 
-def topological_places(
-    task_of: np.ndarray, rank: np.ndarray, ptr: np.ndarray, src: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """`topological`, and the place of each task in it (int32 [n], -1 where it has none).
+def placed(task_of: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.ndarray:
+    """`topological`, with `place` the inverse of `task_of`.
 
-    `rank` is the inverse of `task_of`.
+    It becomes, of tasks that have a place in the order, the complement of that.
     """
-    order, place = np.empty(len(task_of), np.int32), np.empty(len(task_of), np.int32)
-    return order[: _topological(task_of, rank, ptr, src, order, place)], place
+    order = np.empty(len(task_of), np.int32)
+    return order[: _topological(task_of, place, ptr, src, order)]
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
@@ -124,11 +122,10 @@ def _inverse(order, place):  # pragma: no cover - compiled
 
 
 @compiled
-def _topological(task_of, rank, ptr, src, order, place):  # pragma: no cover - compiled
+def _topological(task_of, place, ptr, src, order):  # pragma: no cover - compiled
     n = len(task_of)
-    place[:] = -1
-    # Of a task that waits: the edge that it waits at, and the next that waits for the same one.
-    edge = np.empty(n, np.int64)
+    # Of a task that waits: which of its edges it waits at, the next that waits for the same one.
+    edge = np.empty(n, np.int32)
     next_one = np.empty(n, np.int32)
     waiting = np.full(n, -1, np.int32)
     heap = np.empty(64, np.int32)
@@ -138,32 +135,32 @@ def _topological(task_of, rank, ptr, src, order, place):  # pragma: no cover - c
         t = task_of[p]
         e = ptr[t]
         stop = ptr[t + 1]
-        while e < stop and place[src[e]] >= 0:
+        while e < stop and place[src[e]] < 0:
             e += 1
         if e < stop:
-            edge[t] = e + 1
+            edge[t] = e + 1 - ptr[t]
             next_one[t] = waiting[src[e]]
             waiting[src[e]] = t
             continue
         while True:
-            place[t] = k
+            place[t] = ~k
             order[k] = t
             k += 1
             u = waiting[t]
             while u >= 0:
                 following = next_one[u]
-                e = edge[u]
+                e = ptr[u] + edge[u]
                 stop = ptr[u + 1]
-                while e < stop and place[src[e]] >= 0:
+                while e < stop and place[src[e]] < 0:
                     e += 1
                 if e < stop:
-                    edge[u] = e + 1
+                    edge[u] = e + 1 - ptr[u]
                     next_one[u] = waiting[src[e]]
                     waiting[src[e]] = u
                 else:
                     if size == len(heap):
                         heap = grown(heap, 2 * size)
-                    push(heap, size, rank[u])
+                    push(heap, size, place[u])
                     size += 1
                 u = following
             if size == 0:

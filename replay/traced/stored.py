@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,62 +13,112 @@ from ...ingest.schema import TABLES
 from ...ingest.store import reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
+from ..sweep import beside
 from .build import about_lateness
-from .merged import Odd, Words, graph
+from .gathered import empty
+from .merged import FEW, Odd, Words, graph, one_by_one, room
+
+NARROW = {"what": np.int8, "preds": np.int16}
+"""Columns whose numbers are small: memory takes time to get."""
+
+SLOW = ("event_id", "dur_ns", "what", "preds")
+QUICK = ("start_ns", "rank", "step", "op", "bytes", "detail")
+"""Columns of tasks that take about as long to read."""
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
 
 def of_files(
-    files: Mapping[str, Sequence[Any]], facts: Mapping[str, Any], job: str = ""
+    files: Mapping[str, Sequence[Any]], facts: Callable[[], Mapping[str, Any]], job: str = ""
 ) -> ReplayJob | None:
     """The replay job of traced ranks from the tables that `ingest.made.tasks` wrote, if it did.
 
     The same, to the bit, as `build.of_shares` makes of the events; None as well where the tables
-    contradict themselves, or where collectives wait for each other in a circle.
+    contradict themselves, or where collectives wait for each other in a circle. `facts` gives those
+    of the job.
     """
     paths = [list(files.get(name) or ()) for name in NAMES]
     if any(len(p) != 1 for p in paths):
         return None
+    of_tasks, of_edges, of_parts, of_words = (str(p[0]) for p in paths)
     try:
-        tasks, edges, parts, rows = (
-            _read(name, str(p[0])) for name, p in zip(NAMES, paths, strict=True)
+        parts = _read(stored.PARTS, of_parts)
+        n = _rows_of(of_tasks)
+        run = beside if n > FEW else one_by_one
+        some, rest, edges, words, columns, known = run(
+            *(partial(_read, stored.TASKS, of_tasks, of) for of in (SLOW, QUICK)),
+            partial(_read, stored.EDGES, of_edges),
+            partial(_words_of, of_words),
+            partial(room, n + _joins(parts)),
+            facts,
         )
-        tasks, edges, parts = (_numbers(table) for table in (tasks, edges, parts))
-        words = {name: column.to_pylist() for name, column in _columns(rows)}
-        made, late = graph(tasks, edges["back"], parts, _words(words))
+        made, late = graph(some | rest, edges["back"], parts, _words(words), columns)
     except Odd:
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
     assumed = tuple(_texts(words, stored.ASSUMPTION))
-    return ReplayJob(made, job, {**facts, "late_ns": late}, assumed, said)
+    return ReplayJob(made, job, {**known, "late_ns": late}, assumed, said)
 
 
-def _read(name: str, path: str) -> pa.Table:
-    """A table. Raises Odd for one with other columns than it should have."""
-    with reading.whole(path) as file:
-        found = file.read()
-    if found.schema.names != TABLES[name].schema.names:
+def _joins(parts: Mapping[str, np.ndarray]) -> int:
+    """How many collectives there are. Raises Odd where there cannot be so many."""
+    joins = int(parts["collective"].max(initial=-1)) + 1
+    if joins > len(parts["collective"]):
         raise Odd
-    return found
+    return joins
 
 
-def _columns(table: pa.Table) -> Iterator[tuple[str, pa.ChunkedArray]]:
-    return zip(table.column_names, table.columns, strict=True)
+def _rows_of(path: str) -> int:
+    with reading.parquet(path) as file:
+        return file.metadata.num_rows
 
 
-def _numbers(table: pa.Table) -> dict[str, np.ndarray]:
-    """Columns of whole numbers. Raises Odd where one is null."""
-    if any(column.null_count for column in table.columns):
+def _read(name: str, path: str, columns: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Columns of whole numbers, all or some. Raises Odd for others, and where one is null.
+
+    Of a row group one after another, so that each is unpacked into the memory that the one before
+    was in: to get memory may take longer than to unpack.
+    """
+    with reading.parquet(path) as file:
+        schema = TABLES[name].schema
+        if file.schema_arrow.names != schema.names:
+            raise Odd
+        n = file.metadata.num_rows
+        out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in columns or schema.names}
+        since = 0
+        for group in range(file.num_row_groups):
+            for column, its in out.items():
+                values = file.read_row_group(group, [column], use_threads=False)[column]
+                its[since : since + len(values)] = _array(column, values)
+            since += len(values)
+    return out
+
+
+def _empty(n: int, dtype: np.dtype) -> np.ndarray:
+    return empty(n * dtype.itemsize).view(dtype)
+
+
+def _dtype(name: str, of: pa.DataType) -> np.dtype:
+    return np.dtype(NARROW.get(name) or of.to_pandas_dtype())
+
+
+def _array(name: str, column: pa.ChunkedArray) -> np.ndarray:
+    if column.null_count or not pa.types.is_integer(column.type):
         raise Odd
-    return {name: _array(column) for name, column in _columns(table)}
-
-
-def _array(column: pa.ChunkedArray) -> np.ndarray:
-    """Nobody may write to it, be it Arrow's memory or a copy: to the compiler that is one type."""
     values = column.to_numpy()
-    values.flags.writeable = False
+    most = np.iinfo(NARROW[name]).max if name in NARROW else None
+    if most is not None and len(values) and not 0 <= values.min() <= values.max() <= most:
+        raise Odd
     return values
+
+
+def _words_of(path: str) -> dict[str, list[Any]]:
+    """The columns of the table of words."""
+    with reading.whole(path) as file:
+        found = file.read(use_threads=False)
+    if found.schema.names != TABLES[stored.WORDS].schema.names:
+        raise Odd
+    return found.to_pydict()
 
 
 def _words(rows: Mapping[str, list[Any]]) -> Words:
