@@ -176,7 +176,7 @@ def missing_part(job_folder: Path, manifest: Manifest | Generation) -> str | Non
     """
     for part in manifest.parts:
         try:
-            found = os.lstat(job_folder / part.file)
+            found = os.lstat(os.path.join(job_folder, part.file))
         except FileNotFoundError:
             return part.file
         if found.st_size != part.bytes or not stat.S_ISREG(found.st_mode):

@@ -294,12 +294,15 @@ def assemble(
     """The snapshot of these sources with this generation of derived tables."""
     files: dict[str, list[str]] = {t: [] for t in TABLES}
     older = set()
+    fingerprints: dict[str, str] = {}
     for m in manifests:
         for table, parts in m.tables.items():
             if TABLES[table].derived:
                 continue  # a source's own rows of before that table was derived
             files[table] += [folder.address(p.file) for p in parts]
-            if m.columns.get(table) != TABLES[table].fingerprint:
+            if table not in fingerprints:
+                fingerprints[table] = TABLES[table].fingerprint
+            if m.columns.get(table) != fingerprints[table]:
                 older.add(table)
     # Sources of a pack share files, and all of a pack's sources are there.
     files = {table: list(dict.fromkeys(paths)) for table, paths in files.items()}

@@ -158,12 +158,19 @@ def _of_piece(piece: Piece, parts: Participations, known: _Known):
     src, dst = place[src[inside]], place[dst[inside]]
     by_dst = np.lexsort((src, dst))
     columns = {name: values[order] for name, values in columns.items()}
+    columns["event_id"] = _as_before(columns["event_id"], columns["what"] > stored.LAST_ACTIVITY)
     columns["preds"] = np.bincount(dst, minlength=piece.n)
     yield from _batches(stored.TASKS, columns)
     yield from _batches(stored.EDGES, {"back": (dst - src)[by_dst]})
     arrive = order[columns["what"] == stored.ARRIVE]
     its = parts.take(piece.rows[arrive])
     yield stored.PARTS, _participations(its, its.instance)
+
+
+def _as_before(values: np.ndarray, of_none: np.ndarray) -> np.ndarray:
+    """The values, where there are none those of the row before: so they grow in small steps."""
+    row = np.where(of_none, 0, np.arange(len(values)))
+    return values[np.maximum.accumulate(row)]
 
 
 def _by_rank_and_start(rank: np.ndarray, start_ns: np.ndarray, ranks: int) -> np.ndarray:

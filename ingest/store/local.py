@@ -41,7 +41,7 @@ class LocalFolder(Folder):
         return self.path
 
     def address(self, file: str) -> str:
-        return str(self.path / file)
+        return os.path.join(self.path, file)
 
     def read(self, file: str, most_bytes: int) -> bytes:
         with regular.opened(self.path / file) as f:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -21,9 +22,9 @@ from .merged import FEW, Odd, Words, graph, one_by_one, room
 NARROW = {"what": np.int8, "preds": np.int16}
 """Columns whose numbers are small: memory takes time to get."""
 
-SLOW = ("event_id", "dur_ns", "what", "preds")
-QUICK = ("start_ns", "rank", "step", "op", "bytes", "detail")
-"""Columns of tasks that take about as long to read."""
+TOGETHER = (("event_id", "dur_ns"), ("start_ns", "rank", "step"), ("op", "bytes", "detail"),
+            ("what", "preds"))  # fmt: skip
+"""Columns of tasks, those together that one core reads."""
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
@@ -44,15 +45,17 @@ def of_files(
     try:
         parts = _read(stored.PARTS, of_parts)
         n = _rows_of(of_tasks)
-        run = beside if n > FEW else one_by_one
-        some, rest, edges, words, columns, known = run(
-            *(partial(_read, stored.TASKS, of_tasks, of) for of in (SLOW, QUICK)),
-            partial(_read, stored.EDGES, of_edges),
-            partial(_words_of, of_words),
+        large = n > FEW
+        run = beside if large else one_by_one
+        columns, known, edges, words, *some = run(
             partial(room, n + _joins(parts)),
             facts,
+            partial(_read, stored.EDGES, of_edges),
+            partial(_words_of, of_words),
+            *(partial(_read, stored.TASKS, of_tasks, of) for of in (TOGETHER if large else [()])),
         )
-        made, late = graph(some | rest, edges["back"], parts, _words(words), columns)
+        tasks = dict(ChainMap(*some))
+        made, late = graph(tasks, edges["back"], parts, _words(words), columns)
     except Odd:
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
@@ -73,7 +76,7 @@ def _rows_of(path: str) -> int:
         return file.metadata.num_rows
 
 
-def _read(name: str, path: str, columns: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+def _read(name: str, path: str, columns: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """Columns of whole numbers, all or some. Raises Odd for others, and where one is null.
 
     Of a row group one after another, so that each is unpacked into the memory that the one before
@@ -87,10 +90,11 @@ def _read(name: str, path: str, columns: Sequence[str] | None = None) -> dict[st
         out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in columns or schema.names}
         since = 0
         for group in range(file.num_row_groups):
-            for column, its in out.items():
-                values = file.read_row_group(group, [column], use_threads=False)[column]
-                its[since : since + len(values)] = _array(column, values)
-            since += len(values)
+            for some in [[c] for c in out] if n > FEW else [list(out)]:
+                found = file.read_row_group(group, some, use_threads=False)
+                for column in some:
+                    out[column][since : since + len(found)] = _array(column, found[column])
+            since += file.metadata.row_group(group).num_rows
     return out
 
 
@@ -118,7 +122,8 @@ def _words_of(path: str) -> dict[str, list[Any]]:
         found = file.read(use_threads=False)
     if found.schema.names != TABLES[stored.WORDS].schema.names:
         raise Odd
-    return found.to_pydict()
+    texts = {c: found[c].cast(pa.string()) for c in ("what", "text")}
+    return {c: texts.get(c, found[c]).to_pylist() for c in found.column_names}
 
 
 def _words(rows: Mapping[str, list[Any]]) -> Words:
