@@ -126,8 +126,9 @@ def _of_tasks(snapshot: Any) -> ReplayJob | None:
     ):
         return None
 
-    def facts() -> dict[str, pl.DataFrame]:
-        return {name: read(files, name) for name in ("ranks", "comms")}
+    def facts() -> dict[str, Any]:
+        known = {name: read(files, name) for name in ("ranks", "comms")}
+        return known | {"unread": ("steps", "collectives")}
 
     return stored.of_files(files, facts, snapshot.job)
 

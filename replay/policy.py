@@ -12,6 +12,7 @@ import polars as pl
 
 from ..ingest.errors import UsageError
 from ..ingest.schema import TABLES
+from ..ingest.tasks.tables import timed
 from .graph import TaskGraph
 from .quantities import bandwidth_bytes_per_s, size_bytes, time_ns
 
@@ -22,8 +23,8 @@ class ReplayJob:
 
     `facts` holds what is known beside the graph, by name: `measured` (the unchanged graph),
     `ranks`, `comms`, `collectives`, `steps` (frames), `tables` (a callable: a table's name -> its
-    frame), `fabric` (a `fabric.Fabric`, or None). `assumptions` and `warnings` grow as policies
-    apply.
+    frame), `unread` (names of frames that `frame` reads from there), `fabric` (a `fabric.Fabric`,
+    or None). `assumptions` and `warnings` grow as policies apply.
     """
 
     graph: TaskGraph
@@ -44,6 +45,14 @@ class ReplayJob:
         empty = pl.from_arrow(TABLES[name].schema.empty_table())
         assert isinstance(empty, pl.DataFrame)
         return empty
+
+    def frame(self, name: str) -> pl.DataFrame | None:
+        """A frame of `facts`; read now where the graph needed none (`facts["unread"]`)."""
+        found = self.facts.get(name)
+        if found is not None or name not in self.facts.get("unread", ()):
+            return found
+        rows = self.table(name)
+        return rows.filter(timed()) if name == "collectives" else rows
 
     def note(self, *, assumptions: tuple[str, ...] = (), warnings: tuple[str, ...] = ()):
         """A copy with further assumptions and warnings (each said once)."""

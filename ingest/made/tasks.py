@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ..errors import WarehouseError
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
 from ..tasks import stored
-from ..writer import ROW_GROUP_ROWS, PartWriter
+from ..writer import FILE_ROWS, ROW_GROUP_ROWS, PartWriter
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,14 +55,15 @@ def write(
         return False
     files = list(dict.fromkeys(p.file for p in parts))
     try:
-        return _write(writer, [address(file) for file in files], sum(p.rows for p in parts), tables)
+        return of_files(writer, [address(f) for f in files], sum(p.rows for p in parts), tables)
     except (pa.ArrowException, OSError, ValueError, WarehouseError):
         return False  # a damaged file, of which whoever asks for its graph is told
 
 
-def _write(
+def of_files(
     writer: PartWriter, files: Sequence[str], events: int, tables: Mapping[str, pa.Table]
 ) -> bool:
+    """`write` of the job whose events, so many, are in these files."""
     from ..tasks import said, shares
     from ..tasks.collectives import collectives
     from ..tasks.events import Words
@@ -81,6 +83,7 @@ def _write(
     job = Job(small, all_, words)
     known = _Known(words)
     unmatched, handed_over, inferred = 0, False, False
+    rows: Counter[str] = Counter()
     for share in of_ranks:
         piece = job.piece(share)
         unmatched += piece.unmatched
@@ -88,6 +91,9 @@ def _write(
         inferred |= piece.inferred
         for table, batch in _of_piece(piece, all_.parts, known):
             writer.write(table, batch)
+            rows[table] += len(batch)
+        if max(rows.values(), default=0) > FILE_ROWS:  # one file a table is what a job has
+            return False
     further = all_.parts.take(all_.also_row)
     writer.write(stored.PARTS, _participations(further, all_.also_instance))
     texts = [
@@ -133,10 +139,10 @@ class _Known:
             self._number = np.concatenate([self._number[: len(self._number)], more])
         of = self._number
         of[len(texts)] = -1
-        new = np.unique(code[of[code] < 0])
-        for one in new[new >= 0].tolist():
-            of[one] = len(self.names)
-            self.names.append(texts[one])
+        for one in _as_they_come(code[of[code] < 0]):
+            if one >= 0:
+                of[one] = len(self.names)
+                self.names.append(texts[one])
         return of[code]
 
     def shape_numbers(self, shapes: np.ndarray) -> np.ndarray:

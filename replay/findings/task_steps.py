@@ -19,7 +19,7 @@ def task_steps(job: ReplayJob) -> np.ndarray:
     """
     graph = job.graph
     step = graph.step.astype(np.int64)
-    frame = job.facts.get("steps")
+    frame = job.frame("steps")
     if "begins" not in graph.extra or frame is None:
         return step
     windows = on_job_clock(

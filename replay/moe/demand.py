@@ -174,7 +174,7 @@ class _Facts(NamedTuple):
             named = comms.select(pl.col("comm").cast(pl.String), "ranks").drop_nulls()
             order = dict(named.iter_rows())
         event = graph.extra.get("event_id")
-        parts = job.facts.get("collectives")
+        parts = job.frame("collectives")
         splits: dict[tuple[int, int], tuple[np.ndarray, float]] = {}
         peers: dict[int, list[tuple[int, int, float]]] = {}
         if event is None or parts is None or not len(parts):

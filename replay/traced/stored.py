@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...ingest.schema import TABLES
-from ...ingest.store import reading
+from ...ingest.store import is_address, reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
 from ..sweep import beside
@@ -26,6 +27,9 @@ TOGETHER = (("event_id", "dur_ns"), ("start_ns", "rank", "step"), ("op", "bytes"
             ("what", "preds"))  # fmt: skip
 """Columns of tasks, those together that one core reads."""
 
+ROWS_A_BYTE = 8
+"""Most that a file can have: those of real ones take several bytes."""
+
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
 
@@ -39,9 +43,9 @@ def of_files(
     of the job.
     """
     paths = [list(files.get(name) or ()) for name in NAMES]
-    if any(len(p) != 1 for p in paths):
+    if any(len(p) > 1 for p in paths) or not (paths[0] and paths[3]):
         return None
-    of_tasks, of_edges, of_parts, of_words = (str(p[0]) for p in paths)
+    of_tasks, of_edges, of_parts, of_words = (str(p[0]) if p else "" for p in paths)
     try:
         parts = _read(stored.PARTS, of_parts)
         n = _rows_of(of_tasks)
@@ -56,7 +60,7 @@ def of_files(
         )
         tasks = dict(ChainMap(*some))
         made, late = graph(tasks, edges["back"], parts, _words(words), columns)
-    except Odd:
+    except (Odd, pa.ArrowException, OSError):
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
     assumed = tuple(_texts(words, stored.ASSUMPTION))
@@ -72,8 +76,13 @@ def _joins(parts: Mapping[str, np.ndarray]) -> int:
 
 
 def _rows_of(path: str) -> int:
+    """How many rows a file says it has. Raises Odd where its bytes cannot be those of so many."""
+    size = reading.size_of(path) if is_address(path) else os.path.getsize(path)
     with reading.parquet(path) as file:
-        return file.metadata.num_rows
+        n = file.metadata.num_rows
+    if n > ROWS_A_BYTE * size:
+        raise Odd
+    return n
 
 
 def _read(name: str, path: str, columns: Sequence[str] = ()) -> dict[str, np.ndarray]:
@@ -82,11 +91,13 @@ def _read(name: str, path: str, columns: Sequence[str] = ()) -> dict[str, np.nda
     Of a row group one after another, so that each is unpacked into the memory that the one before
     was in: to get memory may take longer than to unpack.
     """
+    schema = TABLES[name].schema
+    if not path:  # no rows
+        return {c: _empty(0, _dtype(c, schema.field(c).type)) for c in schema.names}
     with reading.parquet(path) as file:
-        schema = TABLES[name].schema
         if file.schema_arrow.names != schema.names:
             raise Odd
-        n = file.metadata.num_rows
+        n = _rows_of(path)
         out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in columns or schema.names}
         since = 0
         for group in range(file.num_row_groups):

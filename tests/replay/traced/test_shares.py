@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from functools import partial
 
-import numpy as np
 import polars as pl
 import pytest
 from retime.ingest.errors import WarehouseError
@@ -15,6 +13,8 @@ from retime.ingest.tasks.events import of_frame
 from retime.ingest.tasks.job import ALL, Share
 from retime.replay.graph import Kind
 from retime.replay.traced import build as kineto
+
+from .stored_jobs import same
 
 RANKS = 4
 
@@ -37,18 +37,6 @@ def frames(tables):
             tables.part(rank, "all_reduce", t + 600 + rank, t + 690, instance=step, step=step,
                         group_size=RANKS)  # fmt: skip
     return tables.frames()
-
-
-def same(one, other):
-    """Two replay jobs are equal in all their arrays, names and words."""
-    a, b = one.graph, other.graph
-    for field in dataclasses.fields(a):
-        if field.name != "extra":
-            assert np.array_equal(getattr(a, field.name), getattr(b, field.name)), field.name
-    assert a.extra.keys() == b.extra.keys()
-    for name, values in a.extra.items():
-        assert np.array_equal(values, b.extra[name]), name
-    assert (one.assumptions, one.warnings) == (other.assumptions, other.warnings)
 
 
 def small(frames):
