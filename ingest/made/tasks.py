@@ -27,6 +27,9 @@ ALL = {stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS}
 LEAST_EVENTS = 100_000
 """Of fewer a graph is made as soon as what makes it is imported, which deriving is spared."""
 
+LEAST_RANKS = 2
+"""Of a single one the graph is made of its events about as fast."""
+
 MOST_EVENTS = 1 << 18
 """Of ranks that are in one file, or in files that share some: with more the graph is made of
 events, for what making tasks takes grows with them."""
@@ -49,9 +52,13 @@ def write(
     `address` of a file of the job. What is out of the ordinary is left to who makes the graph.
     """
     parts = [p for m in manifests for p in m.tables.get("events", [])]
-    if any("events" in m.pruned for m in manifests) or sum(p.rows for p in parts) < LEAST_EVENTS:
-        return False
-    if len(tables["collectives"]) > MOST_PARTICIPATIONS or any(_is_recorded(m) for m in manifests):
+    if (
+        any("events" in m.pruned or _is_recorded(m) for m in manifests)
+        or sum(p.rows for p in parts) < LEAST_EVENTS
+        or len({r for m in manifests for r in m.ranks}) < LEAST_RANKS
+        or max((p.rows for p in parts), default=0) > MOST_EVENTS
+        or len(tables["collectives"]) > MOST_PARTICIPATIONS
+    ):
         return False
     files = list(dict.fromkeys(p.file for p in parts))
     try:

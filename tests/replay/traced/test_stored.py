@@ -54,7 +54,7 @@ def test_a_real_job_from_its_tasks_is_that_from_its_events(job, few, monkeypatch
 
 
 LIMITS = [("MOST_EVENTS", 10), ("MOST_PARTICIPATIONS", 1), ("FILE_ROWS", 10),
-          ("LEAST_EVENTS", 10**9)]  # fmt: skip
+          ("LEAST_EVENTS", 10**9), ("LEAST_RANKS", 3)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("limit", "value"), LIMITS)
