@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,12 @@ from ...ingest.schema import TABLES
 from ...ingest.store import is_address, reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
-from ..sweep import beside
 from .build import about_lateness
 from .gathered import empty
-from .merged import FEW, Odd, Words, graph, one_by_one, room
+from .merged import FEW, Odd, Words, graph, room
 
 NARROW = {"what": np.int8, "preds": np.int16}
 """Columns whose numbers are small: memory takes time to get."""
-
-TOGETHER = (("event_id", "dur_ns"), ("start_ns", "rank", "step"), ("op", "bytes", "detail"),
-            ("what", "preds"))  # fmt: skip
-"""Columns of tasks, those together that one core reads."""
 
 ROWS_A_BYTE = 8
 """Most that a file can have: those of real ones take several bytes."""
@@ -48,23 +42,20 @@ def of_files(
     of_tasks, of_edges, of_parts, of_words = (str(p[0]) if p else "" for p in paths)
     try:
         parts = _read(stored.PARTS, of_parts)
-        n = _rows_of(of_tasks)
-        large = n > FEW
-        run = beside if large else one_by_one
-        columns, known, edges, words, *some = run(
-            partial(room, n + _joins(parts)),
-            facts,
-            partial(_read, stored.EDGES, of_edges),
-            partial(_words_of, of_words),
-            *(partial(_read, stored.TASKS, of_tasks, of) for of in (TOGETHER if large else [()])),
-        )
-        tasks = dict(ChainMap(*some))
-        made, late = graph(tasks, edges["back"], parts, _words(words), columns)
+        n = _rows_of(of_tasks) + _joins(parts)
+        # Arrow gives each thread memory of its own, which takes longer to get than to fill: what is
+        # large is read by this one.
+        with ThreadPoolExecutor(1) as other:
+            space, known = other.submit(room, n), other.submit(facts)
+            edges = other.submit(_read, stored.EDGES, of_edges)
+            tasks, words = _read(stored.TASKS, of_tasks), _words_of(of_words)
+        back = edges.result()["back"]
+        made, late = graph(tasks, back, parts, _words(words), space.result())
     except (Odd, pa.ArrowException, OSError):
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
     assumed = tuple(_texts(words, stored.ASSUMPTION))
-    return ReplayJob(made, job, {**known, "late_ns": late}, assumed, said)
+    return ReplayJob(made, job, {**known.result(), "late_ns": late}, assumed, said)
 
 
 def _joins(parts: Mapping[str, np.ndarray]) -> int:
@@ -85,8 +76,8 @@ def _rows_of(path: str) -> int:
     return n
 
 
-def _read(name: str, path: str, columns: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """Columns of whole numbers, all or some. Raises Odd for others, and where one is null.
+def _read(name: str, path: str) -> dict[str, np.ndarray]:
+    """Columns of whole numbers. Raises Odd for others, and where one is null.
 
     Of a row group one after another, so that each is unpacked into the memory that the one before
     was in: to get memory may take longer than to unpack.
@@ -98,7 +89,7 @@ def _read(name: str, path: str, columns: Sequence[str] = ()) -> dict[str, np.nda
         if file.schema_arrow.names != schema.names:
             raise Odd
         n = _rows_of(path)
-        out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in columns or schema.names}
+        out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in schema.names}
         since = 0
         for group in range(file.num_row_groups):
             for some in [[c] for c in out] if n > FEW else [list(out)]:
