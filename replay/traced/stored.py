@@ -22,7 +22,10 @@ NARROW = {"what": np.int8, "preds": np.int16}
 """Columns whose numbers are small: memory takes time to get."""
 
 ROWS_A_BYTE = 8
-"""Most that a file can have: those of real ones take several bytes."""
+"""Most that a file of tasks or participations can have: those of real ones take bytes each."""
+
+EDGES_A_TASK = 64
+"""Most that there can be: real ones have two or so."""
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
@@ -47,7 +50,7 @@ def of_files(
         # large is read by this one.
         with ThreadPoolExecutor(1) as other:
             space, known = other.submit(room, n), other.submit(facts)
-            edges = other.submit(_read, stored.EDGES, of_edges)
+            edges = other.submit(_read, stored.EDGES, of_edges, EDGES_A_TASK * n)
             tasks, words = _read(stored.TASKS, of_tasks), _words_of(of_words)
         back = edges.result()["back"]
         made, late = graph(tasks, back, parts, _words(words), space.result())
@@ -66,17 +69,19 @@ def _joins(parts: Mapping[str, np.ndarray]) -> int:
     return joins
 
 
-def _rows_of(path: str) -> int:
-    """How many rows a file says it has. Raises Odd where its bytes cannot be those of so many."""
-    size = reading.size_of(path) if is_address(path) else os.path.getsize(path)
+def _rows_of(path: str, most: int | None = None) -> int:
+    """How many rows a file says it has. Raises Odd for more than `most`, or than its bytes hold."""
+    if most is None:
+        size = reading.size_of(path) if is_address(path) else os.path.getsize(path)
+        most = ROWS_A_BYTE * size
     with reading.parquet(path) as file:
         n = file.metadata.num_rows
-    if n > ROWS_A_BYTE * size:
+    if n > most:
         raise Odd
     return n
 
 
-def _read(name: str, path: str) -> dict[str, np.ndarray]:
+def _read(name: str, path: str, most: int | None = None) -> dict[str, np.ndarray]:
     """Columns of whole numbers. Raises Odd for others, and where one is null.
 
     Of a row group one after another, so that each is unpacked into the memory that the one before
@@ -88,7 +93,7 @@ def _read(name: str, path: str) -> dict[str, np.ndarray]:
     with reading.parquet(path) as file:
         if file.schema_arrow.names != schema.names:
             raise Odd
-        n = _rows_of(path)
+        n = _rows_of(path, most)
         out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in schema.names}
         since = 0
         for group in range(file.num_row_groups):

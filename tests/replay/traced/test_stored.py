@@ -14,7 +14,7 @@ from retime.ingest.kernel_rules import rule
 from retime.ingest.made import tasks
 from retime.ingest.tasks import stored
 from retime.replay import engine, load
-from retime.replay.traced import merged, windows
+from retime.replay.traced import build, merged, windows
 
 from .stored_jobs import loaded, same
 
@@ -129,6 +129,15 @@ def test_tables_that_contradict_themselves_are_not_used(frames, table, column, v
 
     assert loaded(frames) is not None
     assert loaded(frames, with_other) is None
+
+
+def test_edges_that_are_all_alike_take_hardly_a_byte(tables):
+    for k in range(20_000):
+        tables.kernel(0, "k", 10 * k, 10 * k + 10)
+    frames = tables.frames()
+    made = loaded(frames)
+    assert made is not None
+    same(build.build(frames), made)
 
 
 @pytest.mark.parametrize("table", [stored.TASKS, stored.PARTS, stored.WORDS])
