@@ -19,8 +19,8 @@ def task_steps(job: ReplayJob) -> np.ndarray:
     """
     graph = job.graph
     step = graph.step.astype(np.int64)
-    frame = job.frame("steps")
-    if "begins" not in graph.extra or frame is None:
+    frame = job.frame("steps") if "begins" in graph.extra else None
+    if frame is None:
         return step
     windows = on_job_clock(
         frame, job.facts["ranks"], "start_ns", "end_ns", "host_start_ns", "host_end_ns"
