@@ -64,6 +64,7 @@ def test_gzip_of_several_members_and_padding(tmp_path):
         (gzip.compress(b" two"), b" two", None),
         (b"rubbish" * 9999, b"", "bytes that are not gzip follow the compressed data"),
     ],
+    ids=["nothing", "a member", "rubbish"],
 )
 def test_gzip_filled_up_to_where_a_read_ends(tmp_path, behind, text, defect):
     stored = gzip.compress(b"one")
