@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -38,37 +40,42 @@ class _Run(NamedTuple):
     """int64[keys, rows / MARK_ROWS]"""
 
 
+class ScratchError(OSError):
+    """The temporary folder, which the message names, has no room or cannot be written."""
+
+
 class Scratch:
-    """Arrays in a file that nobody else sees, which is made when the first is put there."""
+    """Arrays in a file that nobody else sees, which is made when the first is put there.
+
+    Raises ScratchError.
+    """
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
         self._end = 0
 
     def put(self, values: np.ndarray) -> int:
-        """Where in the file they begin. Raises OSError."""
-        try:
+        """Where in the file they begin."""
+        with _told():
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
             at, left = self._end, memoryview(np.ascontiguousarray(values)).cast("B")  # type: ignore
             while left:
                 n = os.pwrite(self._file.fileno(), left, self._end)
                 self._end, left = self._end + n, left[n:]
-        except OSError as e:
-            what = f"{e.strerror} in the temporary folder, where many rows are sorted (set TMPDIR)"
-            raise OSError(e.errno, what) from e
         return at
 
-    def get(self, at: int, n: int) -> np.ndarray:
-        """The int64[n] that begin there. Raises OSError."""
+    def get(self, at: int, n: int, kind: type = np.int64) -> np.ndarray:
+        """The kind[n] that begin there."""
         assert self._file is not None
-        out = np.empty(n, np.int64)
+        out = np.empty(n, kind)
         left, done = memoryview(out).cast("B"), 0  # type: ignore
-        while done < len(left):
-            got = os.preadv(self._file.fileno(), [left[done:]], at + done)
-            if not got:
-                raise OSError("a temporary file was cut off")
-            done += got
+        with _told():
+            while done < len(left):
+                got = os.preadv(self._file.fileno(), [left[done:]], at + done)
+                if not got:
+                    raise OSError(errno.EIO, "A file was cut off")
+                done += got
         return out
 
     def __del__(self) -> None:
@@ -77,8 +84,20 @@ class Scratch:
     def close(self) -> None:
         """Lets go of the file and all that is in it."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Says of errors inside that they are of the temporary folder, and what to do."""
+    try:
+        yield
+    except OSError as e:
+        folder = f" {tempfile.tempdir}" if tempfile.tempdir else ""
+        what = f"{e.strerror} in the temporary folder{folder}, where many rows wait (set TMPDIR)"
+        raise ScratchError(e.errno, what) from e
 
 
 class Sorted:

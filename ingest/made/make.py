@@ -15,6 +15,7 @@ from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
+from ..sorting import ScratchError
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
 from . import (
     added,
@@ -55,8 +56,8 @@ def write(
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
 
-    Gives the files, relative to `target`; none where anything is out of the ordinary, which is left
-    to the views. Raises OSError and pyarrow's errors.
+    Gives the files, relative to `target`; none where anything is out of the ordinary, or where the
+    temporary folder has no room, which is left to the views. Raises OSError and pyarrow's errors.
     """
     place = target / FOLDER
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
@@ -64,7 +65,7 @@ def write(
     try:
         rails.write(writer, place, opened, manifests, tables)
         left_out = _fill(writer, opened, manifests, tables)
-    except aligned.Odd:
+    except (aligned.Odd, ScratchError):  # the temporary folder may be another disk
         writer.abort()
         shutil.rmtree(place)
         return []
@@ -142,7 +143,7 @@ def _fill(
     with_kernels = False
     try:
         with_kernels = beside.write(writer, opened, manifests, tables, stretches)
-    except aligned.Odd:
+    except (aligned.Odd, ScratchError):
         left_out |= {beside.TABLE, marks.TABLE}
     if bare or not with_kernels:
         left_out |= {compared.TABLE, compared.KERNELS}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import tempfile
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest import sorting
-from retime.ingest.sorting import NULL, Lookup, Sorted
+from retime.ingest.sorting import NULL, Lookup, ScratchError, Sorted
 
 
 @pytest.fixture(autouse=True, params=["in memory", "on the disk"])
@@ -73,5 +74,10 @@ def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(sorting.os, "pwrite", full)
     rows = Sorted(1, 10)
-    with pytest.raises(OSError, match=r"temporary folder.*TMPDIR"):
+    with pytest.raises(ScratchError) as told:
         rows.add(np.arange(20))
+    assert (told.value.errno, told.value.strerror) == (
+        errno.ENOSPC,
+        f"No space left on device in the temporary folder {tempfile.gettempdir()}, "
+        "where many rows wait (set TMPDIR)",
+    )
