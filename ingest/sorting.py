@@ -35,9 +35,11 @@ class _Run(NamedTuple):
     """Sorted rows on the disk, column by column."""
 
     at: int
+    first: int
+    """rows that were put away before it"""
     rows: int
     marks: np.ndarray
-    """int64[keys, rows / MARK_ROWS]"""
+    """int64[keys + 1, rows / MARK_ROWS]; the last is the row's number, which no two rows share"""
 
 
 class ScratchError(OSError):
@@ -103,8 +105,7 @@ def _told() -> Iterator[None]:
 class Sorted:
     """Rows of int64 columns that come out in the order of the first `keys` of them.
 
-    Rows that tie come in the order in which they were added; no more of them may tie than are to
-    be held. Raises OSError where the temporary folder is full.
+    Rows that tie, however many, come in the order in which they were added. Raises ScratchError.
     """
 
     def __init__(self, keys: int, held_rows: int | None = None):
@@ -148,16 +149,18 @@ class Sorted:
 
     def _put_away(self) -> None:
         whole = _ordered(_joined(self._waiting), self._keys)
+        n, first = whole.shape[1], self.rows - self._n_waiting
         self._waiting, self._n_waiting = [], 0
-        marks = whole[: self._keys, ::MARK_ROWS].copy()
-        self._runs.append(_Run(self._scratch.put(whole), whole.shape[1], marks))
+        numbers = np.arange(first, first + n, MARK_ROWS)
+        marks = np.concatenate([whole[: self._keys, ::MARK_ROWS], numbers[None]])
+        self._runs.append(_Run(self._scratch.put(whole), first, n, marks))
         self._columns = len(whole)
 
     def _merged(self) -> Iterator[np.ndarray]:
         """Ranges of the keys one after another, of each what all runs have of it."""
         if self._waiting:
             self._put_away()
-        marks = _ordered(np.concatenate([r.marks for r in self._runs], axis=1), self._keys)
+        marks = _ordered(_joined([r.marks for r in self._runs]), self._keys + 1)
         done = [0] * len(self._runs)
         for k in range(MERGED_ROWS // MARK_ROWS, marks.shape[1], MERGED_ROWS // MARK_ROWS):
             ends = [self._begin(r, marks[:, k]) for r in self._runs]
@@ -172,7 +175,9 @@ class Sorted:
             return 0
         first = block * MARK_ROWS
         last = min(first + MARK_ROWS, run.rows)
-        return first + int(np.count_nonzero(_below(self._read(run, first, last, self._keys), key)))
+        its = self._read(run, first, last, self._keys)
+        numbers = np.arange(run.first + first, run.first + last)
+        return first + int(np.count_nonzero(_below(np.concatenate([its, numbers[None]]), key)))
 
     def _range(self, begins: list[int], ends: list[int]) -> np.ndarray:
         found = [
@@ -232,7 +237,7 @@ class Lookup:
     """Numbers by a key: of several rows with one key, of each column the first that is there.
 
     Those come first that come first by the first `order` of all `columns`, of which the first
-    `keys` are the key. Raises OSError where the temporary folder is full.
+    `keys` are the key. Raises ScratchError.
     """
 
     def __init__(self, keys: int, order: int, columns: int, held_rows: int | None = None):

@@ -43,6 +43,25 @@ def test_rows_come_in_order_and_those_that_tie_as_they_were_added(seed: int, key
     assert np.array_equal(found, columns[:, np.lexsort(columns[:keys][::-1])])
 
 
+def test_rows_that_all_tie_are_brought_together_some_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    brought = []
+    its_range = Sorted._range
+
+    def seen(*asked) -> np.ndarray:
+        found = its_range(*asked)
+        brought.append(found.shape[1])
+        return found
+
+    monkeypatch.setattr(Sorted, "_range", seen)
+    rows = Sorted(2, 50)
+    for at in range(0, 20_000, 40):
+        rows.add(np.full(40, 7), np.full(40, 8), np.arange(at, at + 40))
+    found = np.concatenate(list(rows.pieces(64)), axis=1)
+    assert np.array_equal(found[2], np.arange(20_000))
+    assert sum(brought) == 20_000
+    assert max(brought) <= sorting.MERGED_ROWS
+
+
 @given(st.integers(0, 1 << 32), st.integers(1, 3), st.sampled_from([3, 100, 10**6]))
 def test_of_a_key_the_first_values_that_are_there_are_found(seed: int, keys: int, most: int):
     rng = np.random.default_rng(seed)
