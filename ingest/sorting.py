@@ -49,7 +49,7 @@ class ScratchError(OSError):
 class Scratch:
     """Arrays in a file that nobody else sees, which is made when the first is put there.
 
-    Raises ScratchError.
+    Several may share one: it goes with the last who holds it. Raises ScratchError.
     """
 
     def __init__(self) -> None:
@@ -81,14 +81,9 @@ class Scratch:
         return out
 
     def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Lets go of the file and all that is in it."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.close()
-            self._file = None
 
 
 @contextlib.contextmanager
@@ -105,16 +100,17 @@ def _told() -> Iterator[None]:
 class Sorted:
     """Rows of int64 columns that come out in the order of the first `keys` of them.
 
-    Rows that tie, however many, come in the order in which they were added. Raises ScratchError.
+    Rows that tie, however many, come in the order in which they were added. Those that are not to
+    be held lie in `scratch`, which others may use beside. Raises ScratchError.
     """
 
-    def __init__(self, keys: int, held_rows: int | None = None):
+    def __init__(self, keys: int, held_rows: int | None = None, scratch: Scratch | None = None):
         self._keys = keys
         self._most = held_rows or RUN_ROWS
         self._waiting: list[np.ndarray] = []
         self._n_waiting = 0
         self._runs: list[_Run] = []
-        self._scratch = Scratch()
+        self._scratch = scratch or Scratch()
         self.rows = 0
 
     def add(self, *columns: np.ndarray) -> None:
@@ -139,7 +135,7 @@ class Sorted:
     def close(self) -> None:
         """Lets go of all rows."""
         self._waiting, self._runs = [], []
-        self._scratch.close()
+        self._scratch = Scratch()  # the other goes with its last user
 
     def _held(self) -> Iterator[np.ndarray]:
         if self._waiting:
@@ -237,13 +233,17 @@ class Lookup:
     """Numbers by a key: of several rows with one key, of each column the first that is there.
 
     Those come first that come first by the first `order` of all `columns`, of which the first
-    `keys` are the key. Raises ScratchError.
+    `keys` are the key. Those that are not to be held lie in `scratch`, which others may use
+    beside. Raises ScratchError.
     """
 
-    def __init__(self, keys: int, order: int, columns: int, held_rows: int | None = None):
+    def __init__(
+        self, keys: int, order: int, columns: int, held_rows: int | None = None,
+        scratch: Scratch | None = None,
+    ):  # fmt: skip
         self._keys, self._width = keys, columns
-        self._sorted = Sorted(order, held_rows)
-        self._scratch = Scratch()
+        self._sorted = Sorted(order, held_rows, scratch)
+        self._scratch = scratch or Scratch()
         self._firsts = np.empty((keys, 0), np.int64)
         self._blocks: list[tuple[int, int]] = []
         self._near: dict[int, np.ndarray] = {}
@@ -273,7 +273,7 @@ class Lookup:
     def close(self) -> None:
         """Lets go of all rows."""
         self._sorted.close()
-        self._scratch.close()
+        self._scratch = Scratch()
         self._near = {}
 
     def _settle(self) -> None:
