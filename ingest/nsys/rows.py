@@ -371,7 +371,7 @@ def _comm(
 
 def _records(report: Report) -> Lookup:
     """Stream and correlation of the first record of each event that has them."""
-    found = Lookup(3, 3, 5, scratch=Scratch())
+    found = Lookup(3, 3, 5)
     if "eventSyncId" in report.columns(CUDA_EVENT):
         for t in report.batches(CUDA_EVENT):
             key = [_ints(t, c) for c in _RECORD]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
+import sys
 import tempfile
 import weakref
 
@@ -30,6 +34,22 @@ def test_texts_are_found_by_their_first_id(held: int, monkeypatch: pytest.Monkey
     for _ in range(2):
         wanted = [None if i % 9 == 0 else int(rng.integers(-5, 310)) for i in range(200)]
         assert found.of(pa.array(wanted, pa.int64())).to_pylist() == [first.get(w) for w in wanted]
+
+
+@pytest.mark.parametrize("refused", ["pwrite", "TemporaryFile"])
+def test_a_full_temporary_folder_is_named(refused: str, monkeypatch: pytest.MonkeyPatch):
+    def full(*args, **how):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lost = []
+    monkeypatch.setattr(strings, "HELD_BYTES", 10)
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os if refused == "pwrite" else tempfile, refused, full)
+        with pytest.raises(sorting.ScratchError, match=r"No space left .*temporary folder.*TMPDIR"):
+            strings.Strings([pa.table({"id": [1, 2], "value": ["some text", "another"]})])
+        gc.collect()
+    assert not lost
 
 
 def test_a_report_without_strings_has_none():
