@@ -259,7 +259,7 @@ class Maker:
         """Runtime calls, or the profiler's own overhead."""
         at = 0
         for batch in self._report.batches(table):
-            row, start, end = spans(batch, self._clock, self._report, table)
+            row, start, end = spans(batch, self._clock, self._report, table, at)
             t = batch.take(pa.array(row))
             names = names_of(_ints(t, "nameId"), self._report.strings, "unknown call")
             correlation = t["correlationId"].combine_chunks() if table == RUNTIME else None
