@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -33,68 +35,82 @@ class _Run(NamedTuple):
     """Sorted rows on the disk, column by column."""
 
     at: int
+    first: int
+    """rows that were put away before it"""
     rows: int
     marks: np.ndarray
-    """int64[keys, rows / MARK_ROWS]"""
+    """int64[keys + 1, rows / MARK_ROWS]; the last is the row's number, which no two rows share"""
+
+
+class ScratchError(OSError):
+    """The temporary folder, which the message names, has no room or cannot be written."""
 
 
 class Scratch:
-    """Arrays in a file that nobody else sees, which is made when the first is put there."""
+    """Arrays in a file that nobody else sees, which is made when the first is put there.
+
+    Several may share one: it goes with the last who holds it. Raises ScratchError.
+    """
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
         self._end = 0
 
     def put(self, values: np.ndarray) -> int:
-        """Where in the file they begin. Raises OSError."""
-        try:
+        """Where in the file they begin."""
+        with _told():
             if self._file is None:
                 self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
             at, left = self._end, memoryview(np.ascontiguousarray(values)).cast("B")  # type: ignore
             while left:
                 n = os.pwrite(self._file.fileno(), left, self._end)
                 self._end, left = self._end + n, left[n:]
-        except OSError as e:
-            what = f"{e.strerror} in the temporary folder, where many rows are sorted (set TMPDIR)"
-            raise OSError(e.errno, what) from e
         return at
 
-    def get(self, at: int, n: int) -> np.ndarray:
-        """The int64[n] that begin there. Raises OSError."""
+    def get(self, at: int, n: int, kind: type = np.int64) -> np.ndarray:
+        """The kind[n] that begin there."""
         assert self._file is not None
-        out = np.empty(n, np.int64)
+        out = np.empty(n, kind)
         left, done = memoryview(out).cast("B"), 0  # type: ignore
-        while done < len(left):
-            got = os.preadv(self._file.fileno(), [left[done:]], at + done)
-            if not got:
-                raise OSError("a temporary file was cut off")
-            done += got
+        with _told():
+            while done < len(left):
+                got = os.preadv(self._file.fileno(), [left[done:]], at + done)
+                if not got:
+                    raise OSError(errno.EIO, "A file was cut off")
+                done += got
         return out
 
     def __del__(self) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Lets go of the file and all that is in it."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            with contextlib.suppress(OSError):
+                self._file.close()
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Says of errors inside that they are of the temporary folder, and what to do."""
+    try:
+        yield
+    except OSError as e:
+        folder = f" {tempfile.tempdir}" if tempfile.tempdir else ""
+        what = f"{e.strerror} in the temporary folder{folder}, where many rows wait (set TMPDIR)"
+        raise ScratchError(e.errno, what) from e
 
 
 class Sorted:
     """Rows of int64 columns that come out in the order of the first `keys` of them.
 
-    Rows that tie come in the order in which they were added; no more of them may tie than are to
-    be held. Raises OSError where the temporary folder is full.
+    Rows that tie, however many, come in the order in which they were added. Those that are not to
+    be held lie in `scratch`, which others may use beside. Raises ScratchError.
     """
 
-    def __init__(self, keys: int, held_rows: int | None = None):
+    def __init__(self, keys: int, held_rows: int | None = None, scratch: Scratch | None = None):
         self._keys = keys
         self._most = held_rows or RUN_ROWS
         self._waiting: list[np.ndarray] = []
         self._n_waiting = 0
         self._runs: list[_Run] = []
-        self._scratch = Scratch()
+        self._scratch = scratch or Scratch()
         self.rows = 0
 
     def add(self, *columns: np.ndarray) -> None:
@@ -119,7 +135,7 @@ class Sorted:
     def close(self) -> None:
         """Lets go of all rows."""
         self._waiting, self._runs = [], []
-        self._scratch.close()
+        self._scratch = Scratch()  # the other goes with its last user
 
     def _held(self) -> Iterator[np.ndarray]:
         if self._waiting:
@@ -129,16 +145,18 @@ class Sorted:
 
     def _put_away(self) -> None:
         whole = _ordered(_joined(self._waiting), self._keys)
+        n, first = whole.shape[1], self.rows - self._n_waiting
         self._waiting, self._n_waiting = [], 0
-        marks = whole[: self._keys, ::MARK_ROWS].copy()
-        self._runs.append(_Run(self._scratch.put(whole), whole.shape[1], marks))
+        numbers = np.arange(first, first + n, MARK_ROWS)
+        marks = np.concatenate([whole[: self._keys, ::MARK_ROWS], numbers[None]])
+        self._runs.append(_Run(self._scratch.put(whole), first, n, marks))
         self._columns = len(whole)
 
     def _merged(self) -> Iterator[np.ndarray]:
         """Ranges of the keys one after another, of each what all runs have of it."""
         if self._waiting:
             self._put_away()
-        marks = _ordered(np.concatenate([r.marks for r in self._runs], axis=1), self._keys)
+        marks = _ordered(_joined([r.marks for r in self._runs]), self._keys + 1)
         done = [0] * len(self._runs)
         for k in range(MERGED_ROWS // MARK_ROWS, marks.shape[1], MERGED_ROWS // MARK_ROWS):
             ends = [self._begin(r, marks[:, k]) for r in self._runs]
@@ -153,7 +171,9 @@ class Sorted:
             return 0
         first = block * MARK_ROWS
         last = min(first + MARK_ROWS, run.rows)
-        return first + int(np.count_nonzero(_below(self._read(run, first, last, self._keys), key)))
+        its = self._read(run, first, last, self._keys)
+        numbers = np.arange(run.first + first, run.first + last)
+        return first + int(np.count_nonzero(_below(np.concatenate([its, numbers[None]]), key)))
 
     def _range(self, begins: list[int], ends: list[int]) -> np.ndarray:
         found = [
@@ -213,13 +233,17 @@ class Lookup:
     """Numbers by a key: of several rows with one key, of each column the first that is there.
 
     Those come first that come first by the first `order` of all `columns`, of which the first
-    `keys` are the key. Raises OSError where the temporary folder is full.
+    `keys` are the key. Those that are not to be held lie in `scratch`, which others may use
+    beside. Raises ScratchError.
     """
 
-    def __init__(self, keys: int, order: int, columns: int, held_rows: int | None = None):
+    def __init__(
+        self, keys: int, order: int, columns: int, held_rows: int | None = None,
+        scratch: Scratch | None = None,
+    ):  # fmt: skip
         self._keys, self._width = keys, columns
-        self._sorted = Sorted(order, held_rows)
-        self._scratch = Scratch()
+        self._sorted = Sorted(order, held_rows, scratch)
+        self._scratch = scratch or Scratch()
         self._firsts = np.empty((keys, 0), np.int64)
         self._blocks: list[tuple[int, int]] = []
         self._near: dict[int, np.ndarray] = {}
@@ -249,7 +273,7 @@ class Lookup:
     def close(self) -> None:
         """Lets go of all rows."""
         self._sorted.close()
-        self._scratch.close()
+        self._scratch = Scratch()
         self._near = {}
 
     def _settle(self) -> None:

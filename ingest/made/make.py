@@ -15,7 +15,11 @@ from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
+<<<<<<< HEAD
 from ..store import Folder
+=======
+from ..sorting import ScratchError
+>>>>>>> w-nsight
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
 from . import (
     added,
@@ -58,8 +62,8 @@ def write(
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
 
-    Gives the files, relative to `target`; none where anything is out of the ordinary, which is left
-    to the views. Raises OSError and pyarrow's errors.
+    Gives the files, relative to `target`; none where anything is out of the ordinary, or where the
+    temporary folder has no room, which is left to the views. Raises OSError and pyarrow's errors.
     """
     place, opened = target / FOLDER, slices.of(job)
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
@@ -67,10 +71,14 @@ def write(
     try:
         rails.write(writer, place, opened, manifests, tables)
         left_out = _fill(writer, opened, manifests, tables)
+<<<<<<< HEAD
         memory.give_back()
         if not tasks.write(writer, job.address, manifests, tables):
             left_out |= tasks.ALL
     except aligned.Odd:
+=======
+    except (aligned.Odd, ScratchError):  # the temporary folder may be another disk
+>>>>>>> w-nsight
         writer.abort()
         shutil.rmtree(place)
         return []
@@ -152,7 +160,7 @@ def _fill(
     with_kernels = False
     try:
         with_kernels = beside.write(writer, opened, manifests, tables, stretches)
-    except aligned.Odd:
+    except (aligned.Odd, ScratchError):
         left_out |= {beside.TABLE, marks.TABLE}
     if bare or not with_kernels:
         left_out |= {compared.TABLE, compared.KERNELS}

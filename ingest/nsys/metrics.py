@@ -208,8 +208,10 @@ def _network(report: Report, clock: Clock, job: Job, table: str) -> Iterator[Out
     nics = {
         r["globalId"]: nic_names.get(r["nicId"]) for r in report.small("NIC_ID_MAP").to_pylist()
     }
+    n_before = 0
     for batch in report.batches(table):
-        row, start, end = spans(batch, clock, report, table)
+        row, start, end = spans(batch, clock, report, table, n_before)
+        n_before += batch.num_rows
         kept = batch.take(pa.array(row))
         good = kept["value"].is_valid().to_numpy()
         _left_out(report, table, int((~good).sum()))

@@ -236,6 +236,6 @@ def batches(report: Report, clock: Clock) -> Iterator[tuple[pa.Table, tuple]]:
             if (types[rows] == MARK).any():
                 ends = pc.if_else(pa.array(types[rows] == MARK), kept["start"], kept["end"])
                 kept = kept.set_column(kept.schema.get_field_index("end"), "end", ends)
-            row, start, end = spans(kept, clock, report, NVTX)
+            row, start, end = spans(kept, clock, report, NVTX, rows + at)
             yield kept, (row, start, end, rows[row] + at)
         at += n

@@ -12,7 +12,7 @@ from .. import kernels
 from ..kineto.rawbatch import NULL
 from ..kineto.steps import HostSteps, device_windows, numbers_of, step_index_at
 from ..schema import TABLES, TEXT, event_id
-from ..sorting import Lookup, Sorted, share
+from ..sorting import Lookup, Scratch, Sorted, share
 from . import nvtx
 from .arrow import compute as pc
 from .columns import (
@@ -118,7 +118,8 @@ def _joined(parts: list[CommKernels]) -> CommKernels:
 
 def calls_of(report: Report, clock: Clock, keys: list[int]) -> dict[int, Lookup]:
     """Start and thread of each process's runtime calls, by correlation; of two the earlier one."""
-    out = {key: Lookup(1, 2, 3, share(len(keys))) for key in keys}
+    scratch = Scratch()
+    out = {key: Lookup(1, 2, 3, share(len(keys)), scratch) for key in keys}
     for batch in report.batches(RUNTIME, "start", "globalTid", "correlationId"):
         start = batch["start"].fill_null(NULL).to_numpy()
         tid = batch["globalTid"].fill_null(0).to_numpy()
@@ -152,7 +153,8 @@ class Maker:
         self, table: str, numbers: Callable[[pa.Table], list[np.ndarray]]
     ) -> Iterator[tuple[Rank, Iterator[np.ndarray]]]:
         """Of each rank start, row, end and the numbers of its rows, in order of start."""
-        held = {key: Sorted(2, share(len(self._ranks))) for key in self._ranks}
+        scratch = Scratch()  # one for all: of files a process may have few
+        held = {key: Sorted(2, share(len(self._ranks)), scratch) for key in self._ranks}
         at = 0
         for batch in self._report.batches(table):
             row, start, end = spans(batch, self._clock, self._report, table, at)
@@ -257,7 +259,7 @@ class Maker:
         """Runtime calls, or the profiler's own overhead."""
         at = 0
         for batch in self._report.batches(table):
-            row, start, end = spans(batch, self._clock, self._report, table)
+            row, start, end = spans(batch, self._clock, self._report, table, at)
             t = batch.take(pa.array(row))
             names = names_of(_ints(t, "nameId"), self._report.strings, "unknown call")
             correlation = t["correlationId"].combine_chunks() if table == RUNTIME else None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 
-from ..sorting import NULL, Lookup
+from ..sorting import NULL, Lookup, Scratch
 
 HELD_BYTES = 32 << 20
 """Of texts; where there are more they are put away as they come."""
@@ -21,8 +20,7 @@ _SCHEMA = pa.schema([("value", pa.string())])
 class Strings:
     """Texts by their id; of an id that repeats the first.
 
-    `batches` are tables of the columns id and value. Raises OSError where the temporary folder is
-    full.
+    `batches` are tables of the columns id and value. Raises ScratchError.
     """
 
     def __init__(self, batches: Iterable[pa.Table]):
@@ -46,7 +44,6 @@ class Strings:
                 self._away.put(self._near)
         if self._away is not None:
             self._away.put(self._near)
-            self._away.finish()
         elif self._near:
             self._near = {0: pa.concat_arrays(list(self._near.values()))}
             self._starts = [0]
@@ -79,26 +76,21 @@ class Strings:
 
 
 class _Away:
-    """Blocks of texts in a file that nobody else sees."""
+    """Blocks of texts on a disk. Raises ScratchError."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115
-        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), _SCHEMA)
-
-    def __del__(self) -> None:
-        self._file.close()
+        self._scratch = Scratch()
+        self._blocks: list[tuple[int, int]] = []
+        """where each begins, and its bytes"""
 
     def put(self, blocks: dict[int, pa.Array]) -> None:
         """Takes the next blocks out of memory."""
-        for _, texts in sorted(blocks.items()):
-            self._writer.write(pa.record_batch([texts], schema=_SCHEMA))
-        blocks.clear()
-
-    def finish(self) -> None:
-        """Says that there are no more, and that they are to be read."""
-        self._writer.close()
-        self._reader = pa.ipc.open_file(pa.PythonFile(self._file, "r"))
+        for b in sorted(blocks):
+            its = pa.record_batch([blocks.pop(b)], schema=_SCHEMA).serialize()
+            at = self._scratch.put(np.frombuffer(its, np.uint8))
+            self._blocks.append((at, its.size))
 
     def get(self, block: int) -> pa.Array:
         """One of them."""
-        return self._reader.get_batch(block).column(0)
+        its = self._scratch.get(*self._blocks[block], np.uint8)
+        return pa.ipc.read_record_batch(pa.py_buffer(its), _SCHEMA).column(0)

@@ -63,12 +63,11 @@ def _typical_ns(report: Report) -> int | None:
 
 
 def spans(
-    table: pa.Table, clock: Clock, report: Report, what: str, at: int = 0
+    table: pa.Table, clock: Clock, report: Report, what: str, at: int | np.ndarray = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(row, start, end) in ns of the rows that have a time; the others are counted as lost.
 
-    The rows are those of table `what` from its row `at` on.
-
+    The rows are those of table `what` from its row `at` on, or those that `at` numbers one by one.
     An end that is missing, lies before the start or absurdly far behind it becomes the start.
     """
     start = table["start"].combine_chunks()
@@ -78,9 +77,10 @@ def spans(
         good |= (t >= ABSOLUTE_NS) & (t < LATEST_NS)
     row = np.flatnonzero(good)
     if len(row) < len(good):
+        numbers = at + np.arange(len(good)) if isinstance(at, int) else at
         report.odd(
             "row_without_time", f"rows of {what} without a usable start: left out", "lost",
-            count=len(good) - len(row), offset=at + int(np.flatnonzero(~good)[0]),
+            count=len(good) - len(row), offset=int(numbers[~good][0]),
         )  # fmt: skip
     t = t[row]
     stop = table["end"].combine_chunks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 from retime.analysis import doors
-from retime.ingest import store
+from retime.ingest import sorting, store
 from retime.ingest.errors import UsageError
 from retime.ingest.keeping import slices
 from retime.ingest.made import OF_EVENTS, beside, compared, events, marks, tasks
@@ -70,6 +71,27 @@ def test_a_job_with_a_damaged_file_of_events_is_derived(wh: Path, readable: bool
     if readable:
         con = doors.open(str(wh)).job("j").con
         assert con.execute("SELECT count(*) > 0 FROM waits").fetchone() == (True,)
+
+
+@pytest.mark.parametrize("refused", ["pwrite", "preadv"])
+def test_a_full_temporary_folder_leaves_to_the_views_what_is_made(
+    wh: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    forget_derived(wh)
+    monkeypatch.setattr(events, "HELD_ROWS", 5)
+    asked = []
+
+    def full(*args: object) -> int:
+        asked.append(args)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sorting.os, refused, full)
+        assert not made(wh)
+    assert asked
+    assert not list((wh / "job=j").glob("_made_*/*"))
+    con = doors.open(str(wh)).job("j").con
+    assert con.execute("SELECT count(*) > 0 FROM waits").fetchone() == (True,)
 
 
 def test_no_more_rows_are_held_than_may_be(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:

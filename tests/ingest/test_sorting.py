@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import tempfile
+from typing import IO
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from retime.ingest import sorting
-from retime.ingest.sorting import NULL, Lookup, Sorted
+from retime.ingest.sorting import NULL, Lookup, Scratch, ScratchError, Sorted
 
 
 @pytest.fixture(autouse=True, params=["in memory", "on the disk"])
@@ -40,6 +42,59 @@ def test_rows_come_in_order_and_those_that_tie_as_they_were_added(seed: int, key
     assert all(p.shape[1] == 77 for p in pieces[:-1])
     found = np.concatenate(pieces, axis=1) if pieces else columns[:, :0]
     assert np.array_equal(found, columns[:, np.lexsort(columns[:keys][::-1])])
+
+
+def test_rows_that_all_tie_are_brought_together_some_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    brought = []
+    its_range = Sorted._range
+
+    def seen(*asked) -> np.ndarray:
+        found = its_range(*asked)
+        brought.append(found.shape[1])
+        return found
+
+    monkeypatch.setattr(Sorted, "_range", seen)
+    rows = Sorted(2, 50)
+    for at in range(0, 20_000, 40):
+        rows.add(np.full(40, 7), np.full(40, 8), np.arange(at, at + 40))
+    found = np.concatenate(list(rows.pieces(64)), axis=1)
+    assert np.array_equal(found[2], np.arange(20_000))
+    assert sum(brought) == 20_000
+    assert max(brought) <= sorting.MERGED_ROWS
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[IO]:
+    """The temporary files that are made."""
+    files: list[IO] = []
+    make = tempfile.TemporaryFile
+
+    def made(*args, **how) -> IO:
+        files.append(make(*args, **how))
+        return files[-1]
+
+    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", made)
+    return files
+
+
+def test_many_share_one_file_which_goes_with_the_last(opened: list[IO]):
+    scratch = Scratch()
+    rows = [Sorted(1, 10, scratch) for _ in range(50)]
+    lookups = [Lookup(1, 1, 2, 10, scratch) for _ in range(50)]
+    for at in range(0, 600, 20):
+        for k, (its, lookup) in enumerate(zip(rows, lookups, strict=True)):
+            its.add(np.arange(at, at + 20)[::-1] * k)
+            lookup.add(np.arange(at, at + 20), np.arange(at, at + 20) * k)
+    del scratch
+    for k, (its, lookup) in enumerate(zip(rows, lookups, strict=True)):
+        found = np.concatenate(list(its.pieces(100)), axis=1)
+        assert np.array_equal(found[0], np.arange(600) * k)
+        assert np.array_equal(lookup.find(np.array([3, 599]))[0], [3 * k, 599 * k])
+    assert len(opened) == 1
+    assert not opened[0].closed
+    for lookup in lookups:
+        lookup.close()
+    assert opened[0].closed
 
 
 @given(st.integers(0, 1 << 32), st.integers(1, 3), st.sampled_from([3, 100, 10**6]))
@@ -73,5 +128,10 @@ def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr(sorting.os, "pwrite", full)
     rows = Sorted(1, 10)
-    with pytest.raises(OSError, match=r"temporary folder.*TMPDIR"):
+    with pytest.raises(ScratchError) as told:
         rows.add(np.arange(20))
+    assert (told.value.errno, told.value.strerror) == (
+        errno.ENOSPC,
+        f"No space left on device in the temporary folder {tempfile.gettempdir()}, "
+        "where many rows wait (set TMPDIR)",
+    )

@@ -12,6 +12,7 @@ import zipfile
 
 import pytest
 from retime.ingest.errors import RankUnknown, UsageError
+from retime.ingest.nsys import sqlite
 from retime.ingest.schema import event_id
 
 ZERO = 1_700_000_000_000_000_000
@@ -359,6 +360,23 @@ def test_rows_without_an_end_or_a_start(nsys, tmp_path):
     assert said["row_without_time"] == ("lost", 1)
     assert said["open_end"] == ("warning", 2)
     assert said["bad_end"] == ("warning", 1)
+
+
+@pytest.mark.parametrize("table", ["RUNTIME", "KERNEL", "NVTX", "NIC"])
+def test_a_row_without_a_start_is_told_by_its_place_in_the_table(nsys, two, monkeypatch, table):
+    monkeypatch.setattr(sqlite, "BATCH_ROWS", 100)
+    g, t = nsys.gid(A), nsys.gid(A, A)
+    name, row = {
+        "RUNTIME": ("CUPTI_ACTIVITY_KIND_RUNTIME", lambda at: call(at, 900, t, 11)),
+        "KERNEL": ("CUPTI_ACTIVITY_KIND_KERNEL", lambda at: kernel(at, 900, g, 11, 3)),
+        "NVTX": ("NVTX_EVENTS", lambda at: span(at, 900, t, "range")),
+        "NIC": ("NET_NIC_METRIC", lambda at: (at, 900, 1 << 48, 1, 0, 6, 3000)),
+    }[table]  # fmt: skip
+    rows = [row(None if i == 137 else 500 + i) for i in range(250)]
+    if table == "NVTX":
+        rows[100:103] = [span(5, None, t, "MPI", kind=75)] * 3  # of no time
+    found = nsys.problems(nsys.read(two(**{**METRICS, "GPU_METRICS": [], name: rows})))
+    assert (found["row_without_time"]["count"], found["row_without_time"]["offset"]) == (1, 137)
 
 
 def test_graphs_with_and_without_nodes(nsys, tmp_path):

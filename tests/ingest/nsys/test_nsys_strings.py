@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import gc
+import os
+import sys
+import tempfile
+import weakref
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -27,6 +34,22 @@ def test_texts_are_found_by_their_first_id(held: int, monkeypatch: pytest.Monkey
     for _ in range(2):
         wanted = [None if i % 9 == 0 else int(rng.integers(-5, 310)) for i in range(200)]
         assert found.of(pa.array(wanted, pa.int64())).to_pylist() == [first.get(w) for w in wanted]
+
+
+@pytest.mark.parametrize("refused", ["pwrite", "TemporaryFile"])
+def test_a_full_temporary_folder_is_named(refused: str, monkeypatch: pytest.MonkeyPatch):
+    def full(*args, **how):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lost = []
+    monkeypatch.setattr(strings, "HELD_BYTES", 10)
+    monkeypatch.setattr(sys, "unraisablehook", lost.append)
+    with monkeypatch.context() as patch:
+        patch.setattr(os if refused == "pwrite" else tempfile, refused, full)
+        with pytest.raises(sorting.ScratchError, match=r"No space left .*temporary folder.*TMPDIR"):
+            strings.Strings([pa.table({"id": [1, 2], "value": ["some text", "another"]})])
+        gc.collect()
+    assert not lost
 
 
 def test_a_report_without_strings_has_none():
@@ -92,3 +115,34 @@ def test_a_report_of_any_size_gives_the_same_rows(nsys, shuffled, monkeypatch):
         event = r["correlation"] % 50, r["correlation"] % 20
         told = first[nsys.gid(10 + r["rank"]), *event]
         assert [r["wait_stream"], r["wait_correlation"]] == told
+
+
+def test_open_files_do_not_grow_with_the_ranks_of_a_report(nsys, tmp_path, monkeypatch):
+    for name, rows in {"RUN_ROWS": 8, "LEAST_RUN_ROWS": 4}.items():
+        monkeypatch.setattr(sorting, name, rows)
+    now: list[weakref.ref] = []
+    most = 0
+    make = tempfile.TemporaryFile
+
+    def made(*args, **how):
+        nonlocal most
+        file = make(*args, **how)
+        now.append(weakref.ref(file))
+        most = max(most, sum(one() is not None for one in now))
+        return file
+
+    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", made)
+    kernels, calls = [], []
+    for pid in range(10, 60):
+        for i in range(20):
+            its, thread = nsys.gid(pid), nsys.gid(pid, 1)
+            calls.append((1000 + i, 1001 + i, 0, thread, i, 2))
+            kernels.append((2000 + i, 2001 + i, 0, 1, 7, i, its, 1, 1, 2, 1, 1, 64, 1, 1))
+    path = nsys.make(
+        tmp_path / "r.sqlite", StringIds=[(1, "kernel")], CUPTI_ACTIVITY_KIND_KERNEL=kernels,
+        CUPTI_ACTIVITY_KIND_RUNTIME=calls,
+        MPI_RANKS=[(nsys.gid(pid, 1), pid - 10) for pid in range(10, 60)],
+    )  # fmt: skip
+    found = [r for r in nsys.read(path)["events"] if r["kind"] == "kernel"]
+    assert [r["rank"] for r in found] == [rank for rank in range(50) for _ in range(20)]
+    assert most == 2  # launches, and work of one sort
