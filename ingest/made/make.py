@@ -15,11 +15,8 @@ from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
-<<<<<<< HEAD
-from ..store import Folder
-=======
 from ..sorting import ScratchError
->>>>>>> w-nsight
+from ..store import Folder
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
 from . import (
     added,
@@ -71,14 +68,10 @@ def write(
     try:
         rails.write(writer, place, opened, manifests, tables)
         left_out = _fill(writer, opened, manifests, tables)
-<<<<<<< HEAD
         memory.give_back()
         if not tasks.write(writer, job.address, manifests, tables):
             left_out |= tasks.ALL
-    except aligned.Odd:
-=======
     except (aligned.Odd, ScratchError):  # the temporary folder may be another disk
->>>>>>> w-nsight
         writer.abort()
         shutil.rmtree(place)
         return []
