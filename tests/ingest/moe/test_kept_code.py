@@ -152,3 +152,45 @@ def test_counts_leave_nothing_behind_for_the_next():
         assert found.weights is not None
         assert found.weights.tolist() == [0.5, 0.0, 1.0]
         assert (found.n_padding, found.n_dropped, found.n_bad_weights) == (1, 1, 1)
+
+
+FAR = (1 << 63) - 1
+FAST = {f.name: getattr(tally_fast, f.name) for f in tally_fast_code.CODE.functions}
+
+
+def counts(found: counted.Counted) -> list:
+    return [None if v is None else np.asarray(v).tolist() for v in found]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("ids", [(FAR,), (-FAR - 1,), (FAR, -FAR - 1)])
+def test_ids_at_the_ends_of_64_bits_are_told_and_leave_nothing(monkeypatch, ids, weighted):
+    rng = np.random.default_rng(5)
+    sound = rng.integers(0, 70, (512, 4))
+    odd = sound.copy()
+    odd[7, : len(ids)] = ids
+    weights = rng.random(odd.shape) if weighted else None
+    for given in (odd, sound):
+        with monkeypatch.context() as m:
+            m.setattr(counted, "functions", lambda *a: FAST)
+            quick = counts(counted.count(given, weights))
+            m.setattr(counted, "functions", lambda *a: None)
+            assert quick == counts(counted.count(given, weights))
+        assert sum(quick[1]) == given.size - (len(ids) if given is odd else 0)
+
+
+def test_a_count_that_fails_between_two_parts_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(counted, "COUNT_AT_ONCE", 8)
+    monkeypatch.setattr(counted, "functions", lambda *a: FAST)
+    ids = np.arange(2048).reshape(-1, 4)
+    weights = np.ones(ids.shape)
+    want = counts(counted.count(ids % 3, weights))
+
+    def fails(sums, more):
+        raise MemoryError
+
+    with monkeypatch.context() as m:
+        m.setattr(counted, "added", fails)
+        with pytest.raises(MemoryError):
+            counted.count(ids, weights)
+    assert counts(counted.count(ids % 3, weights)) == want
