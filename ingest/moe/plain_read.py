@@ -266,15 +266,20 @@ def _together(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[list[p
     """The batches, as many at once as have so many rows or somewhat more.
 
     One by one where there are weights: what is left of their sums in the last bits depends on what
-    is summed at once.
+    is summed at once. Those before damage come before what it raises.
     """
     waiting: list[pa.RecordBatch] = []
     n = n_bytes = 0
-    for batch in batches:
-        waiting.append(batch)
-        n, n_bytes = n + batch.num_rows, n_bytes + batch.nbytes
-        if n >= n_rows or n_bytes >= 4 * BLOCK_BYTES:
+    try:
+        for batch in batches:
+            waiting.append(batch)
+            n, n_bytes = n + batch.num_rows, n_bytes + batch.nbytes
+            if n >= n_rows or n_bytes >= 4 * BLOCK_BYTES:
+                yield waiting
+                waiting, n, n_bytes = [], 0, 0
+    except Exception:
+        if waiting:
             yield waiting
-            waiting, n, n_bytes = [], 0, 0
+        raise
     if waiting:
         yield waiting
