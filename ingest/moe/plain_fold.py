@@ -170,7 +170,8 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
             if physical == -1:
                 physical = NULL
             steps = 1
-        n_groups = state[_N_GROUPS] + steps
+        # However often a row names them, each expert and none make no more than a group each.
+        n_groups = state[_N_GROUPS] + min(steps, met.size + 1)
         if n_groups >= groups.shape[0] or 2 * n_groups > slots.size:
             state[_NEEDED] = n_groups
             state[_ROW] = row

@@ -63,12 +63,15 @@ def blocks(source: Source, odd: Odd, rank: int | None, threads: int = 1) -> Iter
     there. Raises UnusableInput where the columns are not those of the plain form.
     """
     head = source.head(4096)
+    read = _csv
     if head[:4] == MAGIC:
-        yield from _parquet(source, odd, rank, threads)
+        read = _parquet
     elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
-        yield from _json_lines(source, odd, rank, threads)
-    else:
-        yield from _csv(source, odd, rank, threads)
+        read = _json_lines
+    try:
+        yield from read(source, odd, rank, threads)
+    finally:
+        plain_fast.end_of_file()
 
 
 def _whole_lines(source: Source, odd: Odd) -> Iterator[tuple[int, Lines]]:

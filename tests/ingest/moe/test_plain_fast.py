@@ -430,3 +430,39 @@ def test_blocks_begun_come_before_what_ends_the_file():
         with pytest.raises(OSError, match="the end"):
             got.extend((at, made) for at, _, made in plain_ahead.ahead(cut(), len, threads))
         assert got == [(i, 1) for i in range(5)]
+
+
+def test_a_long_row_takes_room_for_its_experts_alone(tmp_path, both, monkeypatch):
+    """Every expert and none, then one of them very often."""
+    monkeypatch.setattr(plain_fast, "MAX_EXPERTS", 3000)
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    experts = [-1, *range(3000), *[5] * 100_000]
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"layer": 1, "rank": 0, "token": 1, "experts": experts}))
+    held = []
+    longer = plain_fast._longer
+    monkeypatch.setattr(plain_fast, "_longer", lambda r, n: held.append(n) or longer(r, n))
+    quick, slow, taken = both(path)
+    same(quick, slow)
+    assert taken == [True]
+    assert max(held) <= 2 * (3000 + 2)
+    assert len(quick.frames["routing"]) == 3000 + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_rooms_go_with_their_file(tmp_path, both, monkeypatch, kind):
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    rows = [{"layer": 1, "rank": 0, "token": i, "experts": [i % 3, 7]} for i in range(50)]
+    path = tmp_path / f"x.{kind}"
+    write(path, rows, kind, random.Random(1))
+    both(path)
+    kept = plain_fast._rooms.block
+    assert kept is not None
+    quick, slow, _ = both(path)
+    assert plain_fast._rooms.block is kept
+    monkeypatch.setattr(plain_fast, "MOST_KEPT_BYTES", 1000)
+    again, _, taken = both(path)
+    assert plain_fast._rooms.block is None
+    assert taken == [True]
+    same(again, slow)
+    same(quick, slow)
