@@ -83,10 +83,22 @@ def _count_fast(fast: Functions, ids: np.ndarray, weights: np.ndarray | None) ->
         fast["count_bytes"](ids, tokens)
         experts = np.flatnonzero(tokens)
         return Counted(experts, tokens[experts], None, 0, 0, 0, 0)
-    rows = max(1, COUNT_AT_ONCE // max(1, ids.shape[1]))
     scratch = _scratch()
+    scratch.told[:] = 0
+    try:
+        return _count_parts(fast, ids, weights, scratch)
+    finally:
+        # The next count begins with none, however this one ends.
+        end = scratch.told[4]
+        scratch.tokens[:end] = 0
+        scratch.sums[:end] = 0.0
+
+
+def _count_parts(
+    fast: Functions, ids: np.ndarray, weights: np.ndarray | None, scratch: _Scratch
+) -> Counted:
+    rows = max(1, COUNT_AT_ONCE // max(1, ids.shape[1]))
     told = scratch.told
-    told[:] = 0
     total = np.zeros(0)
     for at in range(0, len(ids), rows):
         part = _in_order(ids[at : at + rows], np.int64)
@@ -100,7 +112,6 @@ def _count_fast(fast: Functions, ids: np.ndarray, weights: np.ndarray | None) ->
     found = scratch.tokens[:end]
     experts = np.flatnonzero(found)
     tokens = found[experts]
-    found[:] = 0
     kept = None if weights is None else total[experts]
     n_dropped = _dropped(fast, ids, rows) if missing else 0
     return Counted(experts, tokens, kept, n_padding, n_dropped, n_beyond, n_bad)

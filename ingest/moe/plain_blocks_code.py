@@ -18,8 +18,8 @@ CODE = Code(
     ),
     sources=(
         *(f"moe/plain_{m}.py" for m in _MODULES),
-        "moe/counted.py",
         "moe/text_numbers.py",
+        "compiled.py",
         "values.py",
     ),
 )

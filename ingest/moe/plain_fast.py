@@ -37,6 +37,9 @@ from .plain_columns import (
 )
 from .plain_frames import Sums
 
+MOST_KEPT_BYTES = 64 << 20
+"""A room that has grown beyond is not kept for the next file."""
+
 _SEED = int.from_bytes(os.urandom(8), "little") >> 1
 
 
@@ -101,6 +104,12 @@ class _Block:
         self._slots = np.empty(4096, np.int64)
         self._sums = np.zeros(1024)
         self._met = np.zeros(MAX_EXPERTS, np.uint32)
+
+    @property
+    def nbytes(self) -> int:
+        arrays = (*self.columns, self._places, self._place_slots, self._groups, self._slots,
+                  self._sums)  # fmt: skip
+        return sum(a.nbytes for a in arrays)
 
     def begin(self, fast: Functions, rank: int | None) -> None:
         """Forgets the block before."""
@@ -205,3 +214,9 @@ def _begun(fast: Functions, rank: int | None) -> _Block:
         _rooms.block = _Block()
     _rooms.block.begin(fast, rank)
     return _rooms.block
+
+
+def end_of_file() -> None:
+    """Lets go of this thread's room where that file has made it large."""
+    if _rooms.block is not None and _rooms.block.nbytes > MOST_KEPT_BYTES:
+        _rooms.block = None

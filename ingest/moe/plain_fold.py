@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from .counted import MAX_EXPERTS
 from .plain_columns import (
     DONE,
     GROW,
@@ -72,7 +71,7 @@ def _first_new(ids, first, last, place, groups, met):
     """The first of these ids that was not met last in the place, `last` for none."""
     for k in range(first, last):
         expert = ids[k]
-        if expert < 0 or expert >= MAX_EXPERTS or groups[met[expert], 0] != place:
+        if expert < 0 or expert >= met.size or groups[met[expert], 0] != place:
             return k
     return last
 
@@ -103,7 +102,7 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
 
     `places` [n, PLACE_KEYS] and `groups` [n, GROUP_KEYS], the first of which is none, have `slots`
     each, whose number is a power of two; `sums` are the groups' weights. `met` says by logical
-    expert which group it was last met in, of real tokens as a rule.
+    expert which group it was last met in, of real tokens as a rule; no id is from its size on.
     """
     counted = used[_COUNT] or used[_TOKENS]
     if state[_COUNTED] >= 0 and counted != state[_COUNTED]:
@@ -161,17 +160,18 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
                 return NOT_PLAIN
             for k in range(first, first + count):
                 expert = ids[k]
-                if expert < -1 or expert >= MAX_EXPERTS:
+                if expert < -1 or expert >= met.size:
                     return NOT_PLAIN
                 some = some or expert >= 0
             steps = count if some else 1
         else:
-            if not (-1 <= physical < MAX_EXPERTS or physical == NULL):
+            if not (-1 <= physical < met.size or physical == NULL):
                 return NOT_PLAIN
             if physical == -1:
                 physical = NULL
             steps = 1
-        n_groups = state[_N_GROUPS] + steps
+        # However often a row names them, each expert and none make no more than a group each.
+        n_groups = state[_N_GROUPS] + min(steps, met.size + 1)
         if n_groups >= groups.shape[0] or 2 * n_groups > slots.size:
             state[_NEEDED] = n_groups
             state[_ROW] = row
@@ -180,7 +180,7 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
             weight = np.nan
             if not lists:
                 expert = integer_of(_EXPERT, row, integers, used)
-                if not (-1 <= expert < MAX_EXPERTS or expert == NULL):
+                if not (-1 <= expert < met.size or expert == NULL):
                     return NOT_PLAIN
                 if used[SUM]:
                     weight = row_sums[row]

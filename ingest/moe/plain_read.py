@@ -63,12 +63,15 @@ def blocks(source: Source, odd: Odd, rank: int | None, threads: int = 1) -> Iter
     there. Raises UnusableInput where the columns are not those of the plain form.
     """
     head = source.head(4096)
+    read = _csv
     if head[:4] == MAGIC:
-        yield from _parquet(source, odd, rank, threads)
+        read = _parquet
     elif head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"{":
-        yield from _json_lines(source, odd, rank, threads)
-    else:
-        yield from _csv(source, odd, rank, threads)
+        read = _json_lines
+    try:
+        yield from read(source, odd, rank, threads)
+    finally:
+        plain_fast.end_of_file()
 
 
 def _whole_lines(source: Source, odd: Odd) -> Iterator[tuple[int, Lines]]:
@@ -266,15 +269,20 @@ def _together(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[list[p
     """The batches, as many at once as have so many rows or somewhat more.
 
     One by one where there are weights: what is left of their sums in the last bits depends on what
-    is summed at once.
+    is summed at once. Those before damage come before what it raises.
     """
     waiting: list[pa.RecordBatch] = []
     n = n_bytes = 0
-    for batch in batches:
-        waiting.append(batch)
-        n, n_bytes = n + batch.num_rows, n_bytes + batch.nbytes
-        if n >= n_rows or n_bytes >= 4 * BLOCK_BYTES:
+    try:
+        for batch in batches:
+            waiting.append(batch)
+            n, n_bytes = n + batch.num_rows, n_bytes + batch.nbytes
+            if n >= n_rows or n_bytes >= 4 * BLOCK_BYTES:
+                yield waiting
+                waiting, n, n_bytes = [], 0, 0
+    except Exception:
+        if waiting:
             yield waiting
-            waiting, n, n_bytes = [], 0, 0
+        raise
     if waiting:
         yield waiting

@@ -58,7 +58,8 @@ def count_into(ids, weights, tokens, sums, told):
     for i in range(n):
         for j in range(k):
             most = max(most, ids[i, j])
-    told[END] = max(told[END], min(most + 1, tokens.size))
+    # Not of `most + 1`, which may be one more than 64 bits hold.
+    told[END] = max(told[END], min(most, tokens.size - 1) + 1)
     for i in range(n):
         good = 0
         for j in range(k):

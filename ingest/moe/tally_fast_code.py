@@ -13,5 +13,5 @@ CODE = Code(
         Function("count_bytes", "u1:2A i8:1", returns=False),
         Function("rows", "u1:1 i8 i8:1 i8:1"),
     ),
-    sources=("moe/tally_fast.py", "moe/text_numbers.py"),
+    sources=("moe/tally_fast.py", "moe/text_numbers.py", "compiled.py"),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import json
 import subprocess
 import sys
@@ -12,7 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from retime.ingest import machine_code
-from retime.ingest.moe import counted, kept_code, plain_blocks_code, tally_fast, tally_fast_code
+from retime.ingest.moe import (
+    counted,
+    kept_code,
+    plain_blocks,
+    plain_blocks_code,
+    plain_fast,
+    tally_fast,
+    tally_fast_code,
+)
 
 CODES = (tally_fast_code.CODE, plain_blocks_code.CODE)
 
@@ -152,3 +162,95 @@ def test_counts_leave_nothing_behind_for_the_next():
         assert found.weights is not None
         assert found.weights.tolist() == [0.5, 0.0, 1.0]
         assert (found.n_padding, found.n_dropped, found.n_bad_weights) == (1, 1, 1)
+
+
+FAR = (1 << 63) - 1
+FAST = {f.name: getattr(tally_fast, f.name) for f in tally_fast_code.CODE.functions}
+
+
+def counts(found: counted.Counted) -> list:
+    return [None if v is None else np.asarray(v).tolist() for v in found]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("ids", [(FAR,), (-FAR - 1,), (FAR, -FAR - 1)])
+def test_ids_at_the_ends_of_64_bits_are_told_and_leave_nothing(monkeypatch, ids, weighted):
+    rng = np.random.default_rng(5)
+    sound = rng.integers(0, 70, (512, 4))
+    odd = sound.copy()
+    odd[7, : len(ids)] = ids
+    weights = rng.random(odd.shape) if weighted else None
+    for given in (odd, sound):
+        with monkeypatch.context() as m:
+            m.setattr(counted, "functions", lambda *a: FAST)
+            quick = counts(counted.count(given, weights))
+            m.setattr(counted, "functions", lambda *a: None)
+            assert quick == counts(counted.count(given, weights))
+        assert sum(quick[1]) == given.size - (len(ids) if given is odd else 0)
+
+
+def test_a_count_that_fails_between_two_parts_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(counted, "COUNT_AT_ONCE", 8)
+    monkeypatch.setattr(counted, "functions", lambda *a: FAST)
+    ids = np.arange(2048).reshape(-1, 4)
+    weights = np.ones(ids.shape)
+    want = counts(counted.count(ids % 3, weights))
+
+    def fails(sums, more):
+        raise MemoryError
+
+    with monkeypatch.context() as m:
+        m.setattr(counted, "added", fails)
+        with pytest.raises(MemoryError):
+            counted.count(ids, weights)
+    assert counts(counted.count(ids % 3, weights)) == want
+
+
+def defines(node: ast.stmt) -> set[str]:
+    """The names that a statement gives a value or changes."""
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    stored = [n for n in ast.walk(node) if isinstance(getattr(n, "ctx", None), ast.Store)]
+    return {n.id for s in stored for n in ast.walk(s) if isinstance(n, ast.Name)}
+
+
+def follow(module: str, name: str, met: set[tuple[str, str]]) -> None:
+    """Adds to `met` a name of a module, and what of the package its definition takes, and so on."""
+    if (module, name) in met:
+        return
+    met.add((module, name))
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            for there in node.names:
+                if (there.asname or there.name) == name:
+                    package = module.rsplit(".", node.level)[0]
+                    follow(f"{package}.{node.module}", there.name, met)
+        elif name in defines(node):
+            for taken in ast.walk(node):
+                if isinstance(taken, ast.Name):
+                    follow(module, taken.id, met)
+
+
+@pytest.mark.parametrize("code", CODES, ids=lambda c: c.module.rpartition(".")[2])
+def test_whatever_is_compiled_in_is_in_the_key(code):
+    met: set[tuple[str, str]] = set()
+    for function in code.functions:
+        follow(code.module, function.name, met)
+    needed = {module.removeprefix("retime.ingest.") for module, _ in met}
+    assert "moe.text_numbers" in needed
+    assert needed - {s.removesuffix(".py").replace("/", ".") for s in code.sources} == set()
+
+
+def test_experts_are_as_many_as_the_room_given_for_them(monkeypatch):
+    """However many there were when the code was made."""
+    monkeypatch.setattr(kept_code, "WORTH_LOADING_BYTES", 0)
+    monkeypatch.setattr(plain_fast, "MAX_EXPERTS", 8)
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    assert plain_blocks.sum_json
+    for expert in (7, 8):
+        line = b'{"layer": 1, "rank": 0, "token": 1, "experts": [2, %d]}' % expert
+        sums = plain_fast.json_sums(plain_fast.lines_of([line]), None)
+        assert (sums is None) == (expert == 8)

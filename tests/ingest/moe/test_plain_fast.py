@@ -395,3 +395,74 @@ def test_texts_of_several_batches_are_one(tmp_path, both):
     quick, slow, taken = both(path)
     same(quick, slow)
     assert taken == [True]
+
+
+@pytest.mark.parametrize("weights", [True, False])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_what_came_before_damage_is_kept(tmp_path, both, weights, threads):
+    n, group = 20_000, 4000
+    columns = {"layer": [1] * n, "step": [i // 1000 for i in range(n)], "token": list(range(n)),
+               "experts": [[i % 7, 8] for i in range(n)]}  # fmt: skip
+    if weights:
+        columns["weights"] = [[0.5, i % 3 / 8] for i in range(n)]
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table(columns), path, row_group_size=group)
+    chunk = pq.ParquetFile(path).metadata.row_group(3).column(0)
+    with open(path, "r+b") as f:
+        f.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
+        f.write(b"\xff" * 24)
+    quick, slow, taken = both(path, threads=threads)
+    same(quick, slow)
+    assert taken
+    assert all(taken)
+    assert set(quick.problems()) == {"truncated"}
+    # As many as are read at once at first, then four times that, and again.
+    assert sum(quick.frames["routing"]["tokens"]) == 2 * (256 + 1024 + 4096)
+
+
+def test_blocks_begun_come_before_what_ends_the_file():
+    def cut():
+        yield from ((i, bytes([i])) for i in range(5))
+        raise OSError("the end")
+
+    for threads in (1, 3):
+        got = []
+        with pytest.raises(OSError, match="the end"):
+            got.extend((at, made) for at, _, made in plain_ahead.ahead(cut(), len, threads))
+        assert got == [(i, 1) for i in range(5)]
+
+
+def test_a_long_row_takes_room_for_its_experts_alone(tmp_path, both, monkeypatch):
+    """Every expert and none, then one of them very often."""
+    monkeypatch.setattr(plain_fast, "MAX_EXPERTS", 3000)
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    experts = [-1, *range(3000), *[5] * 100_000]
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"layer": 1, "rank": 0, "token": 1, "experts": experts}))
+    held = []
+    longer = plain_fast._longer
+    monkeypatch.setattr(plain_fast, "_longer", lambda r, n: held.append(n) or longer(r, n))
+    quick, slow, taken = both(path)
+    same(quick, slow)
+    assert taken == [True]
+    assert max(held) <= 2 * (3000 + 2)
+    assert len(quick.frames["routing"]) == 3000 + 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_rooms_go_with_their_file(tmp_path, both, monkeypatch, kind):
+    monkeypatch.setattr(plain_fast._rooms, "block", None)
+    rows = [{"layer": 1, "rank": 0, "token": i, "experts": [i % 3, 7]} for i in range(50)]
+    path = tmp_path / f"x.{kind}"
+    write(path, rows, kind, random.Random(1))
+    both(path)
+    kept = plain_fast._rooms.block
+    assert kept is not None
+    quick, slow, _ = both(path)
+    assert plain_fast._rooms.block is kept
+    monkeypatch.setattr(plain_fast, "MOST_KEPT_BYTES", 1000)
+    again, _, taken = both(path)
+    assert plain_fast._rooms.block is None
+    assert taken == [True]
+    same(again, slow)
+    same(quick, slow)
