@@ -257,8 +257,9 @@ def test_jobs_are_analysed_as_here_and_one_that_fails_keeps_no_other_from_its_tu
         shutil.rmtree(warehouse, ignore_errors=True)
         shutil.copytree(local, warehouse)
         shutil.copytree(local / "job=j", warehouse / "job=k")
-        for path in (warehouse / "job=k").glob("events/*.parquet"):
-            path.write_bytes(bytes(path.stat().st_size))
+        for table in ("events", "_made_tasks"):
+            for path in (warehouse / "job=k" / table).glob("*.parquet"):
+                path.write_bytes(bytes(path.stat().st_size))
         capfd.readouterr()
         command = ["analyse", "--all", "--json", "--warehouse", str(warehouse)]
         with quiet():
@@ -454,8 +455,8 @@ def test_jobs_in_an_object_store_are_analysed_and_swept_as_on_a_disk(
     tables = {name.rpartition("-")[2] for name in kept[0]}
     assert tables == {"replay_scores.parquet", "critical_path.parquet", "slack.parquet"}
     assert kept[0] == kept[1]
-    # The events are read by whoever replays them.
-    read = [d.request for d in proxy.log[before:] if "/job=j/events/" in d.request.key]
+    # The tasks are read by whoever replays them.
+    read = [d.request for d in proxy.log[before:] if "/job=j/_made_tasks/" in d.request.key]
     assert {r.key for r in read if NODES_KEY in r.headers["authorization"]}
 
 
