@@ -101,8 +101,13 @@ def test_time_of_some_intervals_that_others_leave_bare(drawn):
     def arrays(mine):
         rows = sorted(((r, s, s + d) for a, r, s, d in drawn if a == mine), key=lambda x: x[0])
         rank, start, end = np.array(rows, np.int64).reshape(-1, 3).T.copy()
-        first, task = np.searchsorted(rank, np.arange(4)), np.arange(len(rank))
-        return first, *spending._times(first, task, start, task, end)
+        return np.searchsorted(rank, np.arange(4)), start, end
+
+    (first, came, left), (first_work, began, ended) = arrays(True), arrays(False)
+    # Tasks: those that arrive, those that transfer, work.
+    n, m = len(came), len(began)
+    start, end = np.concatenate([came, came, began]), np.concatenate([came, left, ended])
+    arrive, transfer, work = np.arange(n), np.arange(n, 2 * n), np.arange(2 * n, 2 * n + m)
 
     # Each moment of each rank, one by one.
     bare = 0
@@ -110,4 +115,5 @@ def test_time_of_some_intervals_that_others_leave_bare(drawn):
         for t in range(40):
             inside = {a for a, r, s, d in drawn if r == rank and s <= t < s + d}
             bare += inside == {True}
-    assert spending._uncovered(*arrays(True), *arrays(False)) == bare
+    found = spending._exposed(start, end, arrive, transfer, first, work, first_work)
+    assert found == bare
