@@ -10,10 +10,10 @@ from typing import Any
 AFTER_S = 1.0
 """Compiling that is over by then is not worth a line."""
 
-TEXT = "first run on this machine: compiling, about 35 s (later runs have it)"
+TEXT = "first run of this on this machine: compiling, 10 to 35 s (later runs have it)"
 
 NOT_KEPT = (
-    "compiling, about 35 s in every run: no folder can be written to that would keep it; "
+    "compiling, 10 to 35 s in every run: no folder can be written to that would keep it; "
     "set NUMBA_CACHE_DIR to one"
 )
 

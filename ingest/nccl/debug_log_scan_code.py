@@ -18,21 +18,24 @@ CODE = Code(
         Function("intern_all", "u1:1 i8:2 i8:1 i8:1"),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
-    sources=tuple(
-        f"nccl/{m}.py"
-        for m in (
-            "debug_log_scan",
-            "debug_log_scan_calls",
-            "debug_log_scan_inits",
-            "debug_log_scan_kinds",
-            "debug_log_scan_links",
-            "debug_log_edges",
-            "debug_log_words",
-            "debug_log_state",
-            "bytes_at",
-            "tables_at",
-            "tables_of_texts",
-            "number_rows",
-        )
+    sources=(
+        "compiled.py",
+        *(
+            f"nccl/{m}.py"
+            for m in (
+                "debug_log_scan",
+                "debug_log_scan_calls",
+                "debug_log_scan_inits",
+                "debug_log_scan_kinds",
+                "debug_log_scan_links",
+                "debug_log_edges",
+                "debug_log_words",
+                "debug_log_state",
+                "bytes_at",
+                "tables_at",
+                "tables_of_texts",
+                "number_rows",
+            )
+        ),
     ),
 )

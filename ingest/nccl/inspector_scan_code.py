@@ -17,19 +17,22 @@ CODE = Code(
         Function("keep", "i8 i8 i8 i8 i8:2 i8:2", returns=False),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
-    sources=tuple(
-        f"nccl/{m}.py"
-        for m in (
-            "inspector_scan",
-            "inspector_state",
-            "inspector_said",
-            "inspector_said_proxy",
-            "inspector_filled",
-            "json_bytes",
-            "bytes_at",
-            "tables_at",
-            "tables_of_texts",
-            "number_rows",
-        )
+    sources=(
+        "compiled.py",
+        *(
+            f"nccl/{m}.py"
+            for m in (
+                "inspector_scan",
+                "inspector_state",
+                "inspector_said",
+                "inspector_said_proxy",
+                "inspector_filled",
+                "json_bytes",
+                "bytes_at",
+                "tables_at",
+                "tables_of_texts",
+                "number_rows",
+            )
+        ),
     ),
 )

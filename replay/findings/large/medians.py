@@ -1,4 +1,7 @@
-"""The median rank of a large job: `median_rank`, of which only medians are held for all ranks."""
+"""The median rank of a large job, as `median_rank`: what shares were compared by is held on a disk.
+
+To find the medians takes some 32 bytes a compared task, all shares together, once.
+"""
 
 from __future__ import annotations
 
