@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from pathlib import Path
+
 import pytest
 import retime
 
@@ -38,7 +42,15 @@ def test_ingest_reads_the_same_from_gzip(trace, tmp_path):
     assert clock.KEPT["seconds"] > 0
 
 
-def test_a_cold_file_is_in_no_cache_when_the_clock_starts(trace, tmp_path, monkeypatch):
+@pytest.fixture
+def on_disk(trace):
+    """The trace where the tests are: temporary files may lie in memory."""
+    with tempfile.TemporaryDirectory(dir=Path(__file__).parent) as folder:
+        yield Path(shutil.copy(trace, folder))
+
+
+def test_a_cold_file_is_in_no_cache_when_the_clock_starts(on_disk, tmp_path, monkeypatch):
+    trace = on_disk
     try:
         files.forgotten_there(str(trace))
     except SystemExit as e:
