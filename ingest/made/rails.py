@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -17,6 +19,8 @@ from . import SQL
 
 if TYPE_CHECKING:
     import duckdb
+
+T = TypeVar("T")
 
 VIEWS = {
     "_made_rail_load": "_computed_rail_load",
@@ -31,8 +35,20 @@ SOURCES = ("topology", "counters", "routing")
 TRAFFIC = ("collectives", "transfers", "counters", "routing")
 """Tables of what moved."""
 
-LEAST_ROWS = 500_000
-"""Of fewer rows of these a view takes well under a second, and a job need not wait for DuckDB."""
+LEAST_ROWS = 50_000
+LEAST_FILES = 64
+"""With fewer rows of these, and of the sources fewer files (a view opens each many times), a view
+takes a second or two, and a job need not wait for DuckDB."""
+
+HELD = {
+    "_rank_clocks", "_step_windows", "_nics", "_rank_rails", "_rails", "_comm_members",
+    "_link_nics", "_edges", "_crossings", "_derived_traffic", "_measured_traffic",
+}  # fmt: skip
+"""Views that others ask several times: computed and planned once here."""
+
+INSERTED_ROWS = 65_536
+
+_VIEW = re.compile(r"CREATE VIEW (\w+)")
 
 MEMORY = ("512MB", "1GB", "2GB")
 """Beyond that DuckDB writes to files beside the tables that are made; where it cannot do with so
@@ -56,7 +72,8 @@ def write(
     # What the machine is made of, and what its ranks are called, the views read at once.
     rows = sum(len(derived[t]) for t in DERIVED if t in TRAFFIC)
     rows += sum(p.rows for t in SOURCES if t in TRAFFIC for p in parts[t])
-    if rows < LEAST_ROWS or len(derived["ranks"]) < 2:
+    files = sum(len(p) for p in parts.values())
+    if not rows or (rows < LEAST_ROWS and files < LEAST_FILES) or len(derived["ranks"]) < 2:
         return
     import duckdb  # only large jobs need it
 
@@ -73,8 +90,12 @@ def write(
             for table, its in parts.items():
                 _keep(con, table, (piece for p in its for piece in slices.pieces(opened, p)))
             for module in MODULES:
-                con.execute((SQL / f"{module}.sql").read_text(encoding="utf-8"))
-            found = {t: _within_memory(con, t, view) for t, view in VIEWS.items()}
+                text = (SQL / f"{module}.sql").read_text(encoding="utf-8")
+                for statement in con.extract_statements(text):
+                    con.execute(statement)
+                    if (made := _VIEW.search(statement.query)) and made[1] in HELD:
+                        _within_memory(con, partial(_hold, con, made[1]))
+            found = {t: _within_memory(con, partial(_rows, con, t, v)) for t, v in VIEWS.items()}
         except (duckdb.Error, pa.ArrowException, OSError):
             return
         finally:
@@ -106,24 +127,41 @@ def _keep(con: duckdb.DuckDBPyConnection, table: str, pieces: Iterable[pa.Table]
     schema = TABLES[table].schema
     con.register("_piece", schema.empty_table())
     con.execute(f"CREATE TABLE {table} AS SELECT '' AS job, {_columns(table)} FROM _piece")
-    for piece in pieces:
-        con.register("_piece", slices.completed(piece, schema))
+    for rows in _gathered(slices.completed(piece, schema) for piece in pieces):
+        con.register("_piece", rows)
         con.execute(f"INSERT INTO {table} SELECT '' AS job, {_columns(table)} FROM _piece")
     con.unregister("_piece")
 
 
-def _within_memory(con: duckdb.DuckDBPyConnection, table: str, view: str) -> pa.RecordBatch:
-    """The rows, with the least memory that does. Raises duckdb's errors."""
+def _gathered(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The same rows in fewer tables: each that DuckDB is given costs milliseconds."""
+    held: list[pa.Table] = []
+    for piece in pieces:
+        held.append(piece)
+        if sum(map(len, held)) >= INSERTED_ROWS:
+            yield pa.concat_tables(held).unify_dictionaries()
+            held = []
+    if held:
+        yield pa.concat_tables(held).unify_dictionaries()
+
+
+def _within_memory(con: duckdb.DuckDBPyConnection, ask: Callable[[], T]) -> T:
+    """The answer, with the least memory that does. Raises duckdb's errors."""
     import duckdb
 
     for limit in MEMORY[:-1]:
         try:
             con.execute(f"SET memory_limit = '{limit}'")
-            return _rows(con, table, view)
+            return ask()
         except duckdb.OutOfMemoryException:
             continue
     con.execute(f"SET memory_limit = '{MEMORY[-1]}'")
-    return _rows(con, table, view)
+    return ask()
+
+
+def _hold(con: duckdb.DuckDBPyConnection, view: str) -> None:
+    con.execute(f"CREATE OR REPLACE TABLE _held{view} AS FROM {view}")
+    con.execute(f"CREATE OR REPLACE VIEW {view} AS FROM _held{view}")
 
 
 def _rows(con: duckdb.DuckDBPyConnection, table: str, view: str) -> pa.RecordBatch:

@@ -177,3 +177,25 @@ def test_only_what_moved_makes_a_job_large(tmp_path: Path, monkeypatch):
 
     assert stored(moved + 1) == []
     assert "_made_rail_load" in stored(moved)
+
+
+def test_many_files_make_a_job_large(tmp_path: Path, monkeypatch):
+    """A view opens each of them many times, however few rows they have."""
+    place = tmp_path / "job"
+    place.mkdir()
+    pq.write_table(routing(), place / "routing.parquet")
+    part = Part("routing.parquet", 32, 1, "")
+
+    def stored(files: int) -> list[str]:
+        source = Manifest(
+            id="0" * 64, name="routing", sha256="", size_bytes=0, format="csv", ranks=[],
+            world_sizes=[], views={}, problems={}, tool_version="", created_at_ns=0,
+            tables={"routing": [part] * files},
+        )  # fmt: skip
+        writer = PartWriter(tmp_path)
+        rails.write(writer, tmp_path, slices.of(folder(place)), [source], job(steps=True))
+        return [w.table for w in writer.close()]
+
+    monkeypatch.setattr(rails, "LEAST_FILES", 3)
+    assert stored(2) == []
+    assert "_made_rail_load" in stored(3)
