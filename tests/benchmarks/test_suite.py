@@ -410,3 +410,26 @@ def test_the_list_names_every_case_and_makes_nothing(tmp_path, capsys, monkeypat
         assert sum(name in line for line in lines) == 1, name
     assert {line.split()[0] for line in lines} == set(run.STAGES_IN_ORDER)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_round_that_compiles_is_run_again(tmp_path, monkeypatch):
+    """What ours keeps for all later runs is in no figure; what a peer does is its own affair."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "retime" / "code-{}"
+    keeps = SAYS + (
+        f"kept = pathlib.Path({str(kept)!r}.format(name))\n"
+        "kept.parent.mkdir(parents=True, exist_ok=True)\n"
+        "kept.exists() or kept.touch()\n"
+    )
+    log = tmp_path / "log"
+
+    def way(name, role):
+        command = (sys.executable, "-c", keeps, str(log), name, "9", "1", "1")
+        return Way(name, role, command, clock="inside_s")
+
+    one = Case("stage, known", "stage", 1, "MB", (way("ours", OURS), way("peer", PEER)), ())
+    told = []
+    found, _ = rounds.measured(one, 2, tmp_path, told.append)
+    assert [r["inside_s"] for r in found["ours"]] == [1, 1]
+    assert [r["inside_s"] for r in found["peer"]] == [9, 1]
+    assert sum("compiled" in line for line in told) == 1
