@@ -192,11 +192,13 @@ def _signatures(a: Activity, comm: np.ndarray, signed: Signed) -> np.ndarray:
     none."""
     out = np.full(len(a.event), LEAST)
     carried = signed.event != LEAST
+    by_event, by_time = (np.flatnonzero(comm & its) for its in (
+        a.event != LEAST, a.event == LEAST,
+    ))  # fmt: skip
     for rows, keys_of, keys in (
-        (np.flatnonzero(comm & (a.event != LEAST)), [signed.event[carried]], [a.event]),
-        (np.flatnonzero(comm & (a.event == LEAST)), [signed.start_ns[~carried], signed.end_ns[~carried]],
-         [a.start_ns, a.end_ns]),
-    ):  # fmt: skip
+        (by_event, [signed.event[carried]], [a.event]),
+        (by_time, [signed.start_ns[~carried], signed.end_ns[~carried]], [a.start_ns, a.end_ns]),
+    ):
         said = signed.signature[carried] if len(keys) == 1 else signed.signature[~carried]
         if not len(said) or not len(rows):
             continue

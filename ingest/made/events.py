@@ -154,8 +154,9 @@ def by_rank(
 ) -> Iterator[Rows]:
     """The events of each rank that has any, in order of rank within what is read together.
 
-    What `at_hand` gives of a source that shares no rank is not read. Raises Odd for rows without a rank, for a rank in a source that does not name it, for more
-    rows of one rank than may be held, and for a file that cannot be read.
+    What `at_hand` gives of a source that shares no rank is not read. Raises Odd for rows without a
+    rank, for a rank in a source that does not name it, for more rows of one rank than may be held,
+    and for a file that cannot be read.
     """
     for group in _together(manifests):
         parts = [p for m in group for p in m.tables.get("events", [])]

@@ -61,7 +61,8 @@ def stats(name: np.ndarray, kind: np.ndarray, category: np.ndarray, dur_ns: np.n
         return np.where(known > 0, sorted_dur[np.minimum(place, len(sorted_dur) - 1)], LEAST)
 
     return Stats(
-        of_name - 1, of_kind, of_category - 1, length, np.where(known > 0, total, LEAST), quantile(50), quantile(99),
+        of_name - 1, of_kind, of_category - 1, length, np.where(known > 0, total, LEAST),
+        quantile(50), quantile(99),
     )  # fmt: skip
 
 

@@ -66,8 +66,9 @@ def write(
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
 
-    What was `picked` of these, by the source's id, need not be read. Gives the files, relative to `target`; none where anything is out of the ordinary, or where the
-    temporary folder has no room, which is left to the views. Raises OSError and pyarrow's errors.
+    What was `picked` of these, by the source's id, need not be read. Gives the files, relative to
+    `target`; none where anything is out of the ordinary, or where the temporary folder has no room,
+    which is left to the views. Raises OSError and pyarrow's errors.
     """
     place, opened = target / FOLDER, slices.of(job)
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from retime.analysis import doors
 from retime.ingest.made import events, picked
 from retime.ingest.run import ingest
+from retime.ingest.schema import TABLES
 from retime.ingest.warehouse import Warehouse
 
 DEMO = Path(doors.__file__).parent / "demo_job"
@@ -81,14 +84,15 @@ def test_beyond_what_may_be_held_files_are_read(tmp_path: Path, read, monkeypatc
 
 @pytest.mark.parametrize("kernel", [False, True])
 def test_a_rank_without_a_device_is_read(tmp_path: Path, read, kernel: bool) -> None:
+    kinds = [("cpu_op", "aten::mm", 1), ("cuda_runtime", "cudaLaunchKernel", 1)]
+    kinds += [("kernel", "gemm", 7)] * kernel
     rows = [
-        '{"ph": "X", "cat": "%s", "name": "%s", "pid": 0, "tid": %d, "ts": %d, "dur": 5,'
-        ' "args": {"correlation": 7}}' % of
-        for of in [("cpu_op", "aten::mm", 1, 10), ("cuda_runtime", "cudaLaunchKernel", 1, 20)]
-        + [("kernel", "gemm", 7, 30)] * kernel
-    ]
+        {"ph": "X", "cat": cat, "name": name, "pid": 0, "tid": tid, "ts": 10 * at, "dur": 5,
+         "args": {"correlation": 7}}
+        for at, (cat, name, tid) in enumerate(kinds, 1)
+    ]  # fmt: skip
     path = tmp_path / "rank0.json"
-    path.write_text('{"traceEvents": [%s]}' % ",".join(rows))
+    path.write_text(json.dumps({"traceEvents": rows}))
     ingest(str(tmp_path / "wh"), str(path), job="j", rank=0)
     assert read == ([] if kernel else [[0]])
     before = derived(tmp_path / "wh")
@@ -109,9 +113,6 @@ def test_room_goes_back_with_a_source_that_is_not_held() -> None:
 
 
 def _rows(ranks: list[int], kinds: list[str]):
-    import pyarrow as pa
-    from retime.ingest.schema import TABLES
-
     n = len(ranks)
     batch = TABLES["events"].batch(
         {"rank": ranks, "kind": kinds, "name": ["k"] * n, "event_id": list(range(n)),
