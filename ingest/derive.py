@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +32,20 @@ from .store import Folder, Place, reading
 from .suggested import command
 from .writer import ROW_GROUP_ROWS, PartWriter
 
+if TYPE_CHECKING:
+    from .made.picked import Picked
+
+NOTHING: Mapping[str, Picked] = MappingProxyType({})
+
 _ORDER = {"ranks": ("rank", "source"), "steps": ("start_ns", "rank"),
           "collectives": ("start_ns", "rank", "event_id"),
           "transfers": ("start_ns", "rank")}  # fmt: skip
 
 
-def derive(place: Place) -> Generation | None:
+def derive(place: Place, picked: Mapping[str, Picked] = NOTHING) -> Generation | None:
     """Makes the derived tables of a job's folder stand; gives what it made, else None.
+
+    What was `picked` of sources' events as they were written, by the source's id, need not be read.
 
     Repeats while sources come in. The same sources give the same files, so two processes may do
     it at once; where the file system has locks the second waits and finds it done. Raises
@@ -51,11 +62,16 @@ def derive(place: Place) -> Generation | None:
             manifests, _ = counting.readable_manifests(folder)
             if not manifests or counting.standing_generation(folder, manifests) is not None:
                 return made
-            made = derive_into(staged, folder, manifests)
+            made = derive_into(staged, folder, manifests, picked)
             staging.publish(folder, staged, [(p.file, p.file) for p in made.parts], made)
 
 
-def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Generation:
+def derive_into(
+    target: Path,
+    place: Place,
+    manifests: list[Manifest],
+    picked: Mapping[str, Picked] = NOTHING,
+) -> Generation:
     """Writes the derived tables over these sources below `target`; see `derive`.
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
@@ -117,13 +133,10 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
             tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
             for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
-        try:
-            # While these are encoded: they are closed, which waits for the disk, after it.
-            made = make.write(target, job, manifests, tables)
-        except BaseException:
-            writer.abort()
-            raise
-        for written in [*writer.close(), *made]:
+        with ThreadPoolExecutor(1, "retime-close") as beside:
+            closed = beside.submit(writer.close)  # which encodes them and waits for the disk
+            made = make.write(target, job, manifests, tables, picked)
+        for written in [*closed.result(), *made]:
             file = generation_part(written.table, generation)
             (target / file).parent.mkdir(exist_ok=True)
             os.replace(target / written.file, target / file)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import (
     clashes,
@@ -50,6 +50,9 @@ from .store import Place, addresses, reading
 from .warehouse import Warehouse, check_job_id, job_id_from
 from .workers import WorkerDied
 from .workers import run as run_workers
+
+if TYPE_CHECKING:
+    from .made.picked import Picked
 
 SMALL_BYTES = 256 << 20
 """Below so many (decompressed) bytes, starting worker processes costs more than it saves."""
@@ -192,6 +195,7 @@ def ingest(
             reports[candidate.place] = _already_report(candidate, standing)
     todo, refused = _without_clashes(folder, todo, roster)
     reports |= refused
+    picked: dict[str, Picked] | None = {} if derive_now else None
     if warehouse.root.local is not None:
         # In an object store that takes a listing of the whole job: publishing does it.
         if derive_now:
@@ -200,7 +204,7 @@ def ingest(
             tidying.remove_left_behind(folder)
     if todo:
         at_once = workers if ray else n_workers
-        reports |= _ingest_all(folder, todo, roster, rank, at_once, progress, ray)
+        reports |= _ingest_all(folder, todo, roster, rank, at_once, progress, ray, picked)
 
     ordered = [reports[i] for i in sorted(reports)]
     _spare(ordered)
@@ -220,7 +224,7 @@ def ingest(
             settings.write(folder, said)
     manifests, bad = warehouse.manifests(job) if derive_now else ([], [])
     if manifests and warehouse.generation(job, manifests) is None:
-        derive(folder)
+        derive(folder, picked or {})
     told = {str(e): None for e in (*roster.bad, *bad)}
     problems += [(job, Problem("bad_manifest", text)) for text in told]
     problems += [(job, p) for p in _doubts(warehouse, job, manifests)]
@@ -392,15 +396,18 @@ def _ingest_all(
     n_workers: int | None,
     progress: Progress | None,
     ray: str | None,
+    picked: dict[str, Picked] | None,
 ) -> dict[int, SourceReport]:
-    """Stages every source and commits each as it finishes."""
+    """Stages every source and commits each as it finishes; what was `picked` is by source's id."""
     reports: dict[int, SourceReport] = {}
     finished: dict[int, Staged] = {}
     unfinished = dict(enumerate(todo))
     tell = _teller(todo, progress)
     with (
         staging.staging(folder) as staged,
-        closing(_staged(folder, todo, staged, rank, n_workers, tell, ray)) as results,
+        closing(
+            _staged(folder, todo, staged, rank, n_workers, tell, ray, picked is not None)
+        ) as results,
     ):
 
         def commit_ready() -> None:
@@ -413,6 +420,8 @@ def _ingest_all(
                     continue
                 source = todo[i].source
                 result = finished.pop(i)
+                if picked is not None and result.picked is not None:
+                    picked[result.manifest.id] = result.picked
                 reports[todo[i].place] = _commit(folder, staged / str(i), source, result, roster)
 
         try:
@@ -445,8 +454,12 @@ def _staged(
     n_workers: int | None,
     tell: Callable[[int, int], None],
     ray: str | None,
+    picking: bool,
 ) -> Generator[tuple[int, Any]]:
-    """(index, Staged or exception) for each source as it finishes."""
+    """(index, Staged or exception) for each source as it finishes.
+
+    With `picking` what deriving looks at is picked where this process reads the sources.
+    """
     weights = [c.source.size_bytes * (TYPICAL_RATIO if c.source.compressed else 1) for c in todo]
     n_processes = min(n_workers or len(todo), len(todo))
     here = not ray and (n_processes == 1 or sum(weights) < SMALL_BYTES)
@@ -481,11 +494,17 @@ def _staged(
             for k, result in results:
                 yield order[k], result
         return
+    from .made.picked import Picked, Room  # where workers read, deriving alone needs it
+
+    room = Room()
     for i, task in enumerate(tasks):
+        its = Picked(room) if picking else None
         try:
-            result = stage_source(*task, lambda done, i=i: tell(i, done))
+            result = stage_source(*task, lambda done, i=i: tell(i, done), its)
         except Exception as e:
             result = e
+            if its is not None:
+                its.give_up()
         yield i, result
 
 

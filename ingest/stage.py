@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
 from . import detect, moments, remote_sources, rooms
@@ -17,6 +17,9 @@ from .manifest import Manifest, Part, source_part
 from .schema import TABLES, Problem, problem_rows
 from .sources import Source
 from .writer import PartWriter
+
+if TYPE_CHECKING:
+    from .made.picked import Picked
 
 HASH_BESIDE_BYTES = 8 << 20
 """Larger sources are hashed by a thread of its own while they are parsed, if parsing does not."""
@@ -35,6 +38,8 @@ class Staged(NamedTuple):
     manifest: Manifest
     moves: list[tuple[str, str]]
     problems: list[Problem]
+    picked: Picked | None = None
+    """what deriving looks at of its events"""
 
 
 def source_id(sha256: str, format: str) -> str:
@@ -51,11 +56,13 @@ def stage_source(
     process_bytes: int,
     folder: str,
     progress: Callable[[int], None],
+    picked: Picked | None = None,
 ) -> Staged:
     """Parses a source of this format and writes its parts into `folder`, which is made.
 
     `parser` is the module that reads it, `process_bytes` what this process will read in all
-    (decompressed, a guess); `progress` gets the stored bytes done so far. Raises UnusableInput
+    (decompressed, a guess); `progress` gets the stored bytes done so far. Events are `picked` from
+    as they are written where this process is to derive the job. Raises UnusableInput
     where the source gives nothing or changes meanwhile, WarehouseError where the disk refuses.
     """
     place = Path(folder)
@@ -63,7 +70,7 @@ def stage_source(
         place.mkdir()
         fetched = remote_sources.here(source, place / "source")
     with fetched as source:
-        return _stage(source, format, parser, rank, threads, process_bytes, place, progress)
+        return _stage(source, format, parser, rank, threads, process_bytes, place, progress, picked)
 
 
 def _stage(
@@ -75,6 +82,7 @@ def _stage(
     process_bytes: int,
     place: Path,
     progress: Callable[[int], None],
+    picked: Picked | None,
 ) -> Staged:
     before = _fingerprint(source)
     module = detect.module(parser)
@@ -85,7 +93,7 @@ def _stage(
         if source.size_bytes >= HASH_BESIDE_BYTES and not getattr(module, "HASHES", False):
             beside.submit(lambda: source.sha256)
         ranks, world_sizes, problems, written = _write_parts(
-            source, parser, rank, threads, place, progress
+            source, parser, rank, threads, place, progress, picked
         )
     try:
         digest = source.sha256
@@ -123,17 +131,17 @@ def _stage(
         created_at_ns=time.time_ns(),
         columns={t: TABLES[t].fingerprint for t in tables},
     )
-    return Staged(manifest, moves, problems[:REPORTED_PROBLEMS])
+    return Staged(manifest, moves, problems[:REPORTED_PROBLEMS], picked)
 
 
-def _write_parts(source, parser, rank, threads, place, progress):
+def _write_parts(source, parser, rank, threads, place, progress, picked):
     ranks: set[int] = set()
     world_sizes: set[int] = set()
     problems: list[Problem] = []
     damaged: dict[tuple[str, int | None], Problem] = {}
     done, told = 0, time.monotonic()
     shrunk = TYPICAL_RATIO if source.compressed else 1
-    writer = PartWriter(place)
+    writer = PartWriter(place, None if picked is None else picked.take)
     try:
         batches = detect.module(parser).parse(source, rank=rank, threads=threads)
         for table, batch in batches:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import queue
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -34,6 +35,9 @@ _DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_
 """Integers that grow along a file: stored as differences."""
 
 
+Seen = Callable[[str, pa.Table], None]
+
+
 class Written(NamedTuple):
     """A finished file: table, name in the writer's folder, rows, bytes, SHA-256."""
 
@@ -48,12 +52,14 @@ class PartWriter:
     """Writes batches of any tables into `<table>-<nnn>.parquet` files of one folder.
 
     Rows keep the order in which they are given; row groups have `ROW_GROUP_ROWS` rows or one
-    batch, whichever is more. `close` returns the files, synced to disk. OSError of the writing
-    thread is raised by the next `write` or by `close`.
+    batch, whichever is more. `seen` is told of each table and row group by the writing thread,
+    as it is written. `close` returns the files, synced to disk. OSError of that thread is
+    raised by the next `write` or by `close`.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, seen: Seen | None = None):
         self._folder = folder
+        self._seen = seen
         self._open: dict[str, _TableFile] = {}
         self._done: list[_TableFile] = []
         self._queue: queue.SimpleQueue = queue.SimpleQueue()
@@ -133,20 +139,21 @@ class PartWriter:
             file = None
         if file is None:
             n = sum(w.table == table for w in self._done)
-            file = self._open[table] = _TableFile(table, self._folder / f"{table}-{n:03d}.parquet")
+            path = self._folder / f"{table}-{n:03d}.parquet"
+            file = self._open[table] = _TableFile(table, path, self._seen)
         file.add(batch)
 
 
 class _TableFile:
     """One Parquet file that is being written, with the rows of its next row group."""
 
-    def __init__(self, table: str, path: Path):
+    def __init__(self, table: str, path: Path, seen: Seen | None):
         schema = TABLES[table].schema
         text = [f.name for f in schema if f.type == TEXT]
         delta = [f.name for f in schema if f.name in _DELTA]
         rest = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
         self.table = table
-        self._path = path
+        self._path, self._seen = path, seen
         self._waiting: list[pa.RecordBatch] = []
         self._n_waiting = 0
         self.rows = 0
@@ -180,6 +187,8 @@ class _TableFile:
         batches = [compact(b) for b in self._waiting]
         # One dictionary a row group: the encoder gives up dictionaries when they change.
         rows = pa.Table.from_batches(batches).unify_dictionaries()
+        if self._seen is not None:
+            self._seen(self.table, rows)
         self._writer.write_table(rows, row_group_size=max(ROW_GROUP_ROWS, rows.num_rows))
         self._waiting, self._n_waiting = [], 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -50,8 +51,10 @@ class _Own(NamedTuple):
 def compose(a: Activity, s: Stretches, windows: Windows | None, signed: Signed) -> Composed:
     """The rows of the view for one rank."""
     # Most of a rank is compute: what it comes to is few rows before the rest is looked at.
-    computed = _summed(*_computed(a, _own(a, COMPUTE), s))
-    exposed = _exposed(a, {kind: _own(a, kind) for kind in (COMM, COPY)}, windows, signed)
+    lanes = {COMPUTE: _own(a, COMPUTE)}
+    computed = _summed(*_computed(a, lanes[COMPUTE], s))
+    lanes |= {kind: _own(a, kind) for kind in (COMM, COPY)}
+    exposed = _exposed(a, lanes, windows, signed)
     return _summed(*(np.concatenate(c) for c in zip(computed, exposed, strict=True)))
 
 
@@ -121,6 +124,22 @@ def _totals(values: np.ndarray, first: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, first) if len(first) else values[:0]
 
 
+def _covers(lane: _Own, t: np.ndarray) -> np.ndarray:
+    """bool[t]: the interval that began last by then runs on."""
+    at = np.searchsorted(lane.start_ns, t, "right") - 1
+    return np.append(lane.end_ns, LEAST)[at] > t
+
+
+def _beside(lane: _Own, others: Sequence[_Own]) -> list[np.ndarray]:
+    """Starts and ends of the intervals that one of the others overlaps or touches."""
+    open_ = np.zeros(len(lane.row) + 1, np.int64)
+    for other in others:
+        np.add.at(open_, np.searchsorted(lane.end_ns, other.start_ns), 1)
+        np.add.at(open_, np.searchsorted(lane.start_ns, other.end_ns, "right"), -1)
+    its = np.cumsum(open_)[:-1] > 0
+    return [lane.start_ns[its], lane.end_ns[its]]
+
+
 def _until(starts: np.ndarray, ends: np.ndarray, t: np.ndarray) -> np.ndarray:
     """bool[t]: some interval has begun by then and runs on."""
     if not len(starts):
@@ -135,16 +154,16 @@ def _exposed(
     a: Activity, lanes: dict[int, _Own], windows: Windows | None, signed: Signed
 ) -> tuple[np.ndarray, ...]:
     """Rows of communication and copies that no compute runs beside."""
-    comm = a.kind == COMM
+    comm, moves = a.kind == COMM, a.kind != COMPUTE
     edges = [] if windows is None else [windows.start_ns, windows.end_ns]
+    # Of compute, which is most of a rank, that alone cuts which communication or copies lie beside.
+    edges += _beside(lanes[COMPUTE], (lanes[COMM], lanes[COPY]))
     # Not NumPy's `unique`: it hashes, which for a million times takes a second and not a hundredth.
-    t = np.sort(np.concatenate([a.start_ns, a.end_ns, a.transfer_ns[comm], *edges]), kind="stable")
+    t = np.concatenate([a.start_ns[moves], a.end_ns[moves], a.transfer_ns[comm], *edges])
+    t.sort()
     t = t[np.append(True, t[1:] != t[:-1])] if len(t) else t
     begin, end = t[:-1], t[1:]
-    runs_of = [
-        _until(a.start_ns[rows], a.end_ns[rows], begin)
-        for rows in (np.flatnonzero(a.kind == k) for k in (COMPUTE, COMM, COPY))
-    ]
+    runs_of = [_covers(lanes[k], begin) for k in (COMPUTE, COMM, COPY)]
     bare = ~runs_of[COMPUTE] & (runs_of[COMM] | runs_of[COPY])
     begin, end, is_comm = begin[bare], end[bare], runs_of[COMM][bare]
     transfer = _until(a.transfer_ns[comm], a.end_ns[comm], begin)
@@ -163,20 +182,23 @@ def _exposed(
             at = np.searchsorted(lane.start_ns, begin[mine], "right") - 1
             row[mine], begins[mine] = lane.row[at], lane.start_ns[at] == begin[mine]
     signature = np.full(len(begin), LEAST)
-    signature[is_comm] = _signatures(a, signed)[row[is_comm]]
+    signature[is_comm] = _signatures(a, comm, signed)[row[is_comm]]
     name = np.where(signature == LEAST, a.name[row], -1)
     return step, kind, name, signature, end - begin, begins.astype(np.int64)
 
 
-def _signatures(a: Activity, signed: Signed) -> np.ndarray:
-    """Of each activity its signature: by its event, else by its times; `LEAST` none."""
+def _signatures(a: Activity, comm: np.ndarray, signed: Signed) -> np.ndarray:
+    """Of each activity that is `comm` its signature: by its event, else by its times; `LEAST`
+    none."""
     out = np.full(len(a.event), LEAST)
     carried = signed.event != LEAST
+    by_event, by_time = (np.flatnonzero(comm & its) for its in (
+        a.event != LEAST, a.event == LEAST,
+    ))  # fmt: skip
     for rows, keys_of, keys in (
-        (np.flatnonzero(a.event != LEAST), [signed.event[carried]], [a.event]),
-        (np.flatnonzero(a.event == LEAST), [signed.start_ns[~carried], signed.end_ns[~carried]],
-         [a.start_ns, a.end_ns]),
-    ):  # fmt: skip
+        (by_event, [signed.event[carried]], [a.event]),
+        (by_time, [signed.start_ns[~carried], signed.end_ns[~carried]], [a.start_ns, a.end_ns]),
+    ):
         said = signed.signature[carried] if len(keys) == 1 else signed.signature[~carried]
         if not len(said) or not len(rows):
             continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -123,8 +123,12 @@ class Rows:
     def whole(self) -> Events:
         """All of them; they are for the caller to let go."""
         columns = [np.concatenate(c) for c in zip(*self._kept.pieces(self.rank), strict=True)]
-        self._kept.forget(self.rank)
+        self.forget()
         return Events(self.rank, *columns) if columns else nothing(self.rank)
+
+    def forget(self) -> None:
+        """Lets go of them."""
+        self._kept.forget(self.rank)
 
     def pieces(self) -> Iterator[Events]:
         """All of them, some at a time."""
@@ -134,23 +138,33 @@ class Rows:
 
 def nothing(rank: int) -> Events:
     """No rows of a rank."""
-    return Events(rank, *(np.zeros(0, t) for t in _TYPES))
+    return Events(rank, *(np.zeros(0, t) for t in TYPES))
 
 
 def without_events(rank: int) -> Rows:
     """A rank that has none."""
-    return Rows(rank, False, Kept(_TYPES))
+    return Rows(rank, False, Kept(TYPES))
 
 
-def by_rank(opened: slices.Open, manifests: Sequence[Manifest], words: Words) -> Iterator[Rows]:
+def by_rank(
+    opened: slices.Open,
+    manifests: Sequence[Manifest],
+    words: Words,
+    at_hand: Callable[[Manifest, Words], Rows | None] = lambda source, words: None,
+) -> Iterator[Rows]:
     """The events of each rank that has any, in order of rank within what is read together.
 
-    Raises Odd for rows without a rank, for a rank in a source that does not name it, for more
-    rows of one rank than may be held, and for a file that cannot be read.
+    What `at_hand` gives of a source that shares no rank is not read. Raises Odd for rows without a
+    rank, for a rank in a source that does not name it, for more rows of one rank than may be held,
+    and for a file that cannot be read.
     """
     for group in _together(manifests):
         parts = [p for m in group for p in m.tables.get("events", [])]
         if not parts:
+            continue
+        if len(group) == 1 and (rows := at_hand(group[0], words)) is not None:
+            yield rows
+            rows.forget()
             continue
         ranks = sorted({r for m in group for r in m.ranks})
         if not ranks:
@@ -178,14 +192,14 @@ def _together(manifests: Sequence[Manifest]) -> list[list[Manifest]]:
 
 def _read(opened: slices.Open, parts: list[Part], ranks: list[int], words: Words) -> Iterator[Rows]:
     devices = _with_kernels(opened, parts)
-    kept = Kept(_TYPES)
+    kept = Kept(TYPES)
     # A pack numbers texts otherwise, and rows here are in the order of these numbers.
     pieces: Iterator[pa.Table] = map(slices.renumbered, _pieces(opened, parts, COLUMNS))
     if sum(p.rows for p in parts) >= AHEAD_ROWS and cores() > 1:
         pieces = prefetch(pieces)
     read = 0
     for piece in pieces:
-        kept.add(*_needed(piece, ranks, devices, words))
+        kept.add(*needed(piece, ranks, devices, words))
         read += len(piece)
         del piece
         if read >= GIVE_BACK_ROWS:
@@ -197,22 +211,24 @@ def _read(opened: slices.Open, parts: list[Part], ranks: list[int], words: Words
     for rank in kept.ranks():
         if rank not in on_device and kept.rows(rank) > MOST_ROWS:
             raise Odd
-        yield Rows(rank, rank in on_device, kept)
-        kept.forget(rank)
+        rows = Rows(rank, rank in on_device, kept)
+        yield rows
+        rows.forget()
 
 
-_TYPES = (np.int8, np.int32, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int8)
+TYPES = (np.int8, np.int32, np.int32, np.int32, np.int64, np.int64, np.int64, np.int64, np.int8)
 """Of the columns of `Events`."""
 
 
 class Kept:
     """Rows by rank, in the order in which they were added; columns of these types.
 
-    Beyond `HELD_ROWS` of them they wait on a disk.
+    Beyond `held_rows` of them (`HELD_ROWS`) they wait on a disk.
     """
 
-    def __init__(self, types: Sequence[type]):
+    def __init__(self, types: Sequence[type], held_rows: int | None = None):
         self._types = types
+        self._most = HELD_ROWS if held_rows is None else held_rows
         self._held: dict[int, list[list[np.ndarray]]] = {}
         self._n_held = 0
         self._away: dict[int, list[tuple[int, int]]] = {}
@@ -235,7 +251,7 @@ class Kept:
             self._rows[one] = self._rows.get(one, 0) + len(its[0])
         self._n_held += len(rank)
         self.all_rows += len(rank)
-        if self._n_held > HELD_ROWS:
+        if self._n_held > self._most:
             self._put_away()
 
     def _put_away(self) -> None:
@@ -290,7 +306,7 @@ def _with_kernels(opened: slices.Open, parts: list[Part]) -> np.ndarray:
     return np.array(sorted(found), np.int64)
 
 
-def _needed(
+def needed(
     piece: pa.Table, ranks: list[int], devices: np.ndarray, words: Words
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """The ranks of the rows that tell anything, and the columns of `Events` of them."""

@@ -41,12 +41,12 @@ def stats(name: np.ndarray, kind: np.ndarray, category: np.ndarray, dur_ns: np.n
     there = np.where(dur_ns == LEAST, 0, dur_ns).astype(np.float64)
     within(np.abs(there, out=there).sum(keepdims=True))
     del there
-    of = np.lexsort((dur_ns, key))  # in order of duration, those that are not there first
-    key, sorted_dur = key[of], dur_ns[of]
-    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else of[:0]
+    key, sorted_dur = _by_key(key, dur_ns)
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else key
     length = np.diff(np.append(first, len(key)))
-    row = of[first]
-    del key, of
+    rest, of_category = np.divmod(key[first], most)
+    of_name, of_kind = np.divmod(rest, int(kind.max(initial=0)) + 1)
+    del key, rest
     is_known = sorted_dur != LEAST
     known, total = (
         np.add.reduceat(values, first) if len(first) else first
@@ -61,9 +61,23 @@ def stats(name: np.ndarray, kind: np.ndarray, category: np.ndarray, dur_ns: np.n
         return np.where(known > 0, sorted_dur[np.minimum(place, len(sorted_dur) - 1)], LEAST)
 
     return Stats(
-        name[row].astype(np.int64), kind[row].astype(np.int64), category[row].astype(np.int64),
-        length, np.where(known > 0, total, LEAST), quantile(50), quantile(99),
+        of_name - 1, of_kind, of_category - 1, length, np.where(known > 0, total, LEAST),
+        quantile(50), quantile(99),
     )  # fmt: skip
+
+
+def _by_key(key: np.ndarray, dur_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Keys (0 or more) and durations in order of both, those that are not there first of a key."""
+    there = dur_ns != LEAST
+    low, high = int(dur_ns.min(where=there, initial=0)), int(dur_ns.max(initial=0))
+    bits = (high - low + 1).bit_length()
+    if int(key.max(initial=0)).bit_length() + bits < 63:  # one number has both
+        both = (key << bits) | np.where(there, dur_ns - low + 1, 0)
+        both.sort()
+        dur = both & ((1 << bits) - 1)
+        return both >> bits, np.where(dur > 0, dur + (low - 1), LEAST)
+    of = np.lexsort((dur_ns, key))
+    return key[of], dur_ns[of]
 
 
 class Streamed:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +40,7 @@ from . import (
 from . import composition as composed
 from . import parts as part
 from .participations import Participations
+from .picked import Picked
 from .segmented import LEAST, runs
 
 FOLDER = "made"
@@ -55,19 +58,24 @@ _SIZES = ((4096, "<4KiB"), (65536, "4KiB-64KiB"), (1 << 20, "64KiB-1MiB"),
 
 
 def write(
-    target: Path, job: Folder, manifests: Sequence[Manifest], tables: Mapping[str, pa.Table]
+    target: Path,
+    job: Folder,
+    manifests: Sequence[Manifest],
+    tables: Mapping[str, pa.Table],
+    picked: Mapping[str, Picked] = MappingProxyType({}),
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
 
-    Gives the files, relative to `target`; none where anything is out of the ordinary, or where the
-    temporary folder has no room, which is left to the views. Raises OSError and pyarrow's errors.
+    What was `picked` of these, by the source's id, need not be read. Gives the files, relative to
+    `target`; none where anything is out of the ordinary, or where the temporary folder has no room,
+    which is left to the views. Raises OSError and pyarrow's errors.
     """
     place, opened = target / FOLDER, slices.of(job)
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
     writer = PartWriter(place)
     try:
         rails.write(writer, place, opened, manifests, tables)
-        left_out = _fill(writer, opened, manifests, tables)
+        left_out = _fill(writer, opened, manifests, tables, picked)
         memory.give_back()
         if not tasks.write(writer, job.address, manifests, tables):
             left_out |= tasks.ALL
@@ -90,6 +98,7 @@ def _fill(
     opened: slices.Open,
     manifests: Sequence[Manifest],
     tables: Mapping[str, pa.Table],
+    picked: Mapping[str, Picked],
 ) -> set[str]:
     """Writes all; gives the tables that are not to be used after all."""
     clocks = aligned.clocks(tables["ranks"])
@@ -120,7 +129,8 @@ def _fill(
     begins = aligned.moments(tables["ranks"], tables["steps"], clocks)
     on_host = bare = False
     todo = left.union(*(m.ranks for m in manifests if m.tables.get("events")))
-    for rows in _with_rest(events.by_rank(opened, manifests, words), left):
+    by_rank = events.by_rank(opened, manifests, words, partial(_at_hand, picked))
+    for rows in _with_rest(by_rank, left):
         rank = rows.rank
         parts = _parts(
             rows, words, traits, its, clocks.get(rank), windows.get(rank),
@@ -158,6 +168,13 @@ def _fill(
     if bare or not with_kernels:
         left_out |= {compared.TABLE, compared.KERNELS}
     return left_out
+
+
+def _at_hand(
+    picked: Mapping[str, Picked], source: Manifest, words: events.Words
+) -> events.Rows | None:
+    its = picked.get(source.id)
+    return its and its.rows(source, words)
 
 
 def _parts(

@@ -95,10 +95,11 @@ def graph(
     key = np.concatenate([tasks["start_ns"], known.ready_ns])
     places = np.array([w.place for w in stored.WHAT])
     ties = places, *(tasks[c] for c in windows.TIES), known.of, known.columns["row"]
-    (task_of, place), (ptr, src), (code, kinds) = windows.by_time(
-        key, ties, run, partial(_links, tasks, back, known), partial(_alike, tasks, known, words)
+    links = partial(_links, tasks, back, known)
+    (task_of, place), (ptr, src) = windows.by_time(key, ties, run, links)
+    order, (code, kinds) = run(
+        partial(ordering.placed, task_of, place, ptr, src), partial(_alike, tasks, known, words)
     )
-    order = ordering.placed(task_of, place, ptr, src)
     if len(order) < len(key):
         raise Odd
     table, op_names = _names(order, tasks, words)

@@ -51,8 +51,9 @@ def of_files(
         with ThreadPoolExecutor(1) as other:
             space, known = other.submit(room, n), other.submit(facts)
             edges = other.submit(_read, stored.EDGES, of_edges, EDGES_A_TASK * n)
-            tasks, words = _read(stored.TASKS, of_tasks), _words_of(of_words)
-        back = edges.result()["back"]
+            texts = other.submit(_words_of, of_words)
+            tasks = _read(stored.TASKS, of_tasks)
+        words, back = texts.result(), edges.result()["back"]
         made, late = graph(tasks, back, parts, _words(words), space.result())
     except (Odd, pa.ArrowException, OSError):
         return None
