@@ -22,7 +22,7 @@ LAYOUT = 1
 PACK_LAYOUT = 2
 """Layout of packs, which code that knows only single sources must not read."""
 
-DERIVATION = 10
+DERIVATION = 11
 """Raised whenever the same sources would give other derived tables."""
 
 _ONCE_PLAIN = "steps"
