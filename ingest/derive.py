@@ -23,7 +23,7 @@ from .manifest import (
     generation_part,
     part_of_source,
 )
-from .schema import TABLES, problem_rows
+from .schema import TABLES, Problem, problem_rows
 from .store import Folder, Place, reading
 from .suggested import command
 from .writer import ROW_GROUP_ROWS, PartWriter
@@ -60,61 +60,19 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import dims, one_job, remarks, steps, transfers
-    from .joining import join
-    from .joining.ranks import one_a_rank, ranks_with_times
     from .made import make
-    from .matching.communicators import world_size
-    from .matching.resolution import resolve
 
     memory.give_back()  # what sources took that were read by this process
     job = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
-    views = {
-        t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
-        for t in ("collectives", "comms", "steps", "transfers")
-    }
-    of_ranks = [(m.format, p) for m in manifests for p in part_of_source(m, "ranks")]
-    held = _each("ranks", job, [p for _, p in of_ranks])
-    views["ranks"] = _together("ranks", held)
-    # As many as the files have: a manifest may say anything.
-    formats = [f for (f, _), rows in zip(of_ranks, held, strict=True) for _ in range(len(rows))]
-    ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
-    joined = join(views["collectives"], ranks, views["comms"])
-    resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
     said, damaged, digest = settings.usable(job)
-    stepped = steps.find(
-        views["steps"], resolved.collectives,
-        [([partial(slices.rows, slices.of(job), p) for p in m.tables.get("events", [])], m.ranks)
-         for m in manifests],
-        said.step_annotation,
-    )  # fmt: skip
-    comms, unclear = dims.decide(
-        resolved.comms, stepped.collectives, resolved.ranks, stepped.steps,
-        world_size(resolved.ranks), said,
-    )  # fmt: skip
-    moved, unmoved = transfers.derived(views["transfers"], joined, stepped.collectives)
-    problems = [
-        *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
-        *resolved.problems, *stepped.problems, *unclear, *damaged,
-    ]  # fmt: skip
-    tables = {
-        "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
-        "ranks": resolved.ranks,
-        "comms": comms,
-        "collectives": stepped.collectives,
-        "steps": stepped.steps,
-        "transfers": moved,
-        "problems": pa.Table.from_batches(
-            [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
-        ),
-    }
+    tables = _resolved(job, manifests, said, damaged)
     generation = generation_id([m.id for m in manifests], digest)
     parts: dict[str, list[Part]] = {}
     with rooms.writing(target):
         writer = PartWriter(target)
-        for name, table in tables.items():
-            tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
+        for name in tuple(tables):
+            tables[name] = table = _sorted(name, tables)
             for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
         try:
@@ -138,6 +96,59 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
             tables, manifests, _lost(job, manifests), [p for of_it in parts.values() for p in of_it]
         ),
     )
+
+
+def _resolved(
+    job: Folder, manifests: list[Manifest], said: settings.Settings, damaged: list[Problem]
+) -> dict[str, pa.Table]:
+    """The derived tables, but for those that are made of them; rows in no order.
+
+    What they were made of goes when this ends: of a large job it is as large as they are.
+    """
+    from . import dims, one_job, remarks, steps, transfers
+    from .joining import join
+    from .joining.ranks import one_a_rank, ranks_with_times
+    from .matching.communicators import world_size
+    from .matching.resolution import resolve
+
+    views = {
+        t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
+        for t in ("collectives", "comms", "steps", "transfers")
+    }
+    of_ranks = [(m.format, p) for m in manifests for p in part_of_source(m, "ranks")]
+    held = _each("ranks", job, [p for _, p in of_ranks])
+    views["ranks"] = _together("ranks", held)
+    # As many as the files have: a manifest may say anything.
+    formats = [f for (f, _), rows in zip(of_ranks, held, strict=True) for _ in range(len(rows))]
+    ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
+    joined = join(views["collectives"], ranks, views["comms"])
+    resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
+    stepped = steps.find(
+        views["steps"], resolved.collectives,
+        [([partial(slices.rows, slices.of(job), p) for p in m.tables.get("events", [])], m.ranks)
+         for m in manifests],
+        said.step_annotation,
+    )  # fmt: skip
+    comms, unclear = dims.decide(
+        resolved.comms, stepped.collectives, resolved.ranks, stepped.steps,
+        world_size(resolved.ranks), said,
+    )  # fmt: skip
+    moved, unmoved = transfers.derived(views["transfers"], joined, stepped.collectives)
+    problems = [
+        *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
+        *resolved.problems, *stepped.problems, *unclear, *damaged,
+    ]  # fmt: skip
+    return {
+        "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
+        "ranks": resolved.ranks,
+        "comms": comms,
+        "collectives": stepped.collectives,
+        "steps": stepped.steps,
+        "transfers": moved,
+        "problems": pa.Table.from_batches(
+            [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
+        ),
+    }
 
 
 def _lost(job: Folder, manifests: list[Manifest]) -> int:
@@ -178,8 +189,12 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
     return [held[p.file] if p.first is None else held[p.file].slice(p.first, p.rows) for p in parts]
 
 
-def _sorted(name: str, table: pa.Table) -> pa.Table:
-    keys = _ORDER.get(name)
+def _sorted(name: str, tables: dict[str, pa.Table]) -> pa.Table:
+    """Takes a table out of these and gives its rows in order, with the columns of its schema.
+
+    One column after another: a large table is not there twice.
+    """
+    table, keys = tables.pop(name).select(TABLES[name].schema.names), _ORDER.get(name)
     if keys is None or not table.num_rows:
         return table
     plain = {k: table[k] for k in keys}
@@ -188,7 +203,11 @@ def _sorted(name: str, table: pa.Table) -> pa.Table:
             plain[k] = column.cast(pa.string())
     plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
     order = pa.table(plain).sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
-    return table.take(order)
+    schema, columns = table.schema, table.columns
+    del table, plain
+    for i in range(len(columns)):
+        columns[i] = columns[i].take(order)
+    return pa.table(columns, schema=schema)
 
 
 def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.RecordBatch:
