@@ -113,11 +113,11 @@ def _resolved(
 
     views = {
         t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
-        for t in ("collectives", "comms", "steps", "transfers")
+        for t in ("collectives", "comms", "steps")
     }
     of_ranks = [(m.format, p) for m in manifests for p in part_of_source(m, "ranks")]
     held = _each("ranks", job, [p for _, p in of_ranks])
-    views["ranks"] = _together("ranks", held)
+    views["ranks"] = _together("ranks", [*held])
     # As many as the files have: a manifest may say anything.
     formats = [f for (f, _), rows in zip(of_ranks, held, strict=True) for _ in range(len(rows))]
     ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
@@ -133,7 +133,12 @@ def _resolved(
         resolved.comms, stepped.collectives, resolved.ranks, stepped.steps,
         world_size(resolved.ranks), said,
     )  # fmt: skip
-    moved, unmoved = transfers.derived(views["transfers"], joined, stepped.collectives)
+    views.clear()
+    joined = joined._replace(collectives=TABLES["collectives"].schema.empty_table())
+    # There may be more of them than of all else: they come when that has let go of its memory.
+    memory.give_back()
+    moved = _rows("transfers", job, [p for m in manifests for p in part_of_source(m, "transfers")])
+    moved, unmoved = transfers.derived(moved, joined, stepped.collectives)
     problems = [
         *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
         *resolved.problems, *stepped.problems, *unclear, *damaged,
@@ -164,9 +169,37 @@ def _rows(table: str, job: Folder, parts: list[Part]) -> pa.Table:
 
 
 def _together(table: str, found: list[pa.Table]) -> pa.Table:
-    return (
-        slices.renumbered(pa.concat_tables(found)) if found else TABLES[table].schema.empty_table()
-    )
+    """The rows of these tables, which are taken out of their list: column after column, so that a
+    large table is not there twice; columns of nulls share one memory."""
+    schema, rows = TABLES[table].schema, sum(map(len, found))
+    if not found:
+        return schema.empty_table()
+    parts = [t.select(schema.names).columns for t in found]
+    found.clear()
+    nothing = pa.py_buffer(np.zeros(8 * rows, np.uint8))
+    columns = []
+    for i, field in enumerate(schema):
+        chunks = [c for part in parts for c in part[i].chunks]
+        for part in parts:
+            part[i] = None
+        column = pa.chunked_array(chunks, field.type)
+        del chunks
+        if column.null_count == rows and (none := _nulls(field.type, rows, nothing)) is not None:
+            columns.append(none)
+        else:
+            its = slices.renumbered(pa.table([column], schema=pa.schema([field])))
+            columns.append(its.column(0))
+    return pa.table(columns, schema=schema)
+
+
+def _nulls(kind: pa.DataType, n: int, nothing: pa.Buffer) -> pa.Array | None:
+    """So many nulls over a buffer of zeros; None of a type that has other buffers."""
+    if isinstance(kind, pa.DictionaryType):
+        codes = pa.Array.from_buffers(kind.index_type, n, [nothing, nothing])
+        return pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return pa.Array.from_buffers(kind, n, [nothing, nothing])
+    return None
 
 
 def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:

@@ -54,9 +54,11 @@ _SIZES = ((4096, "<4KiB"), (65536, "4KiB-64KiB"), (1 << 20, "64KiB-1MiB"),
 
 
 def write(
-    target: Path, job: Folder, manifests: Sequence[Manifest], tables: Mapping[str, pa.Table]
+    target: Path, job: Folder, manifests: Sequence[Manifest], tables: dict[str, pa.Table]
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
+
+    Takes transfers out of the tables: of a large job they are most of them.
 
     Gives the files, relative to `target`; none where anything is out of the ordinary, or where the
     temporary folder has no room, which is left to the views. Raises OSError and pyarrow's errors.
@@ -66,6 +68,8 @@ def write(
     writer = PartWriter(place)
     try:
         rails.write(writer, place, opened, manifests, tables)
+        tables.pop("transfers", None)
+        memory.give_back()
         left_out = _fill(writer, opened, manifests, tables)
         memory.give_back()
         if not tasks.write(writer, job.address, manifests, tables):
