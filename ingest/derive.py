@@ -176,7 +176,6 @@ def _together(table: str, found: list[pa.Table]) -> pa.Table:
         return schema.empty_table()
     parts = [t.select(schema.names).columns for t in found]
     found.clear()
-    nothing = pa.py_buffer(np.zeros(8 * rows, np.uint8))
     columns = []
     for i, field in enumerate(schema):
         chunks = [c for part in parts for c in part[i].chunks]
@@ -184,12 +183,22 @@ def _together(table: str, found: list[pa.Table]) -> pa.Table:
             part[i] = None
         column = pa.chunked_array(chunks, field.type)
         del chunks
-        if column.null_count == rows and (none := _nulls(field.type, rows, nothing)) is not None:
-            columns.append(none)
-        else:
+        if column.null_count < rows:
             its = slices.renumbered(pa.table([column], schema=pa.schema([field])))
-            columns.append(its.column(0))
-    return pa.table(columns, schema=schema)
+            column = its.column(0)
+        columns.append(column)
+    return _lean(pa.table(columns, schema=schema))
+
+
+def _lean(table: pa.Table) -> pa.Table:
+    """The same rows; columns of nulls share one memory, which takes none until it is written to."""
+    n = len(table)
+    nothing = pa.py_buffer(np.zeros(8 * n, np.uint8))
+    columns = [
+        none if c.null_count == n and (none := _nulls(c.type, n, nothing)) is not None else c
+        for c in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
 
 
 def _nulls(kind: pa.DataType, n: int, nothing: pa.Buffer) -> pa.Array | None:
@@ -210,7 +219,7 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
     def whole(file: str) -> None:
         try:
             found = reading.whole(job.address(file)).read(schema.names)
-            held[file] = slices.completed(found, schema)
+            held[file] = _lean(slices.completed(found, schema))
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
                 f"{job.address(file)}: cannot be read ({e}); `"

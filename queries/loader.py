@@ -111,6 +111,7 @@ SPARED = {
     "host_marks": "_made_sm_parts",
     "compared": "_made_compared",
     "compared_kernels": "_made_compared",
+    "work_events": "_made_compared",
     "followed": "_made_stretches",
     "read_parts": "_made_stretches",
     "late_stretches": "_made_stretches",

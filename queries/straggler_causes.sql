@@ -353,10 +353,12 @@ WITH parts AS MATERIALIZED (
         e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
     FROM (
-        FROM events SEMI JOIN (FROM working SEMI JOIN on_device USING (job, rank)) USING (job, rank)
+        FROM _work_events
+        SEMI JOIN (FROM working SEMI JOIN on_device USING (job, rank)) USING (job, rank)
         WHERE kind = 'kernel'
         UNION ALL
-        FROM events SEMI JOIN (FROM working ANTI JOIN on_device USING (job, rank)) USING (job, rank)
+        FROM _work_events
+        SEMI JOIN (FROM working ANTI JOIN on_device USING (job, rank)) USING (job, rank)
         WHERE kind = 'host_op'
     ) e
     LEFT JOIN _rank_clocks k USING (job, rank)
@@ -426,7 +428,9 @@ WITH parts AS MATERIALIZED (
     FROM inside
     GROUP BY ALL
 ), typical AS (
-    SELECT p.job, p.dim, p.op, p.bytes, p.comm, avg(p.end_ns - p.start_ns - p.wait_ns) AS transfer_ns
+    SELECT
+        p.job, p.dim, p.op, p.bytes, p.comm,
+        avg(p.end_ns - p.start_ns - p.wait_ns) AS transfer_ns
     FROM (FROM parts UNION ALL FROM _read_parts) p
     SEMI JOIN alike a
         ON a.job = p.job AND a.op = p.op

@@ -76,6 +76,12 @@ FROM _made_compared_kernels;
 CREATE VIEW _computed_compared_kernels AS FROM _stored_compared_kernels WHERE false;
 CREATE VIEW _compared_kernels AS FROM _computed_compared_kernels;
 
+-- Events whose work `_causes` adds up by kernel; none of a job of which that is stored: to begin
+-- with a thousand files takes a while, whatever is asked of them.
+CREATE VIEW _computed_work_events AS FROM events;
+CREATE VIEW _stored_work_events AS FROM events WHERE false;
+CREATE VIEW _work_events AS FROM _computed_work_events;
+
 -- Participations that tell the stretches of `_causes`; none of a job that has those stored, of which
 -- `_read_parts` are read where they are needed.
 CREATE VIEW _computed_followed AS
