@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .. import __version__
 from . import counting, locks, memory, rooms, settings, staging, store
@@ -67,6 +68,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
     manifests = sorted(manifests, key=lambda m: m.id)
     said, damaged, digest = settings.usable(job)
     tables = _resolved(job, manifests, said, damaged)
+    memory.give_back()
     generation = generation_id([m.id for m in manifests], digest)
     parts: dict[str, list[Part]] = {}
     with rooms.writing(target):
@@ -138,6 +140,7 @@ def _resolved(
     # There may be more of them than of all else: they come when that has let go of its memory.
     memory.give_back()
     moved = _rows("transfers", job, [p for m in manifests for p in part_of_source(m, "transfers")])
+    memory.give_back()
     moved, unmoved = transfers.derived(moved, joined, stepped.collectives)
     problems = [
         *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
@@ -244,7 +247,8 @@ def _sorted(name: str, tables: dict[str, pa.Table]) -> pa.Table:
         if pa.types.is_dictionary(column.type):
             plain[k] = column.cast(pa.string())
     plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
-    order = pa.table(plain).sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
+    by = [(k, "ascending") for k in (*keys, "row")]
+    order = pc.sort_indices(pa.table(plain), by)  # pyright: ignore
     schema, columns = table.schema, table.columns
     del table, plain
     for i in range(len(columns)):
