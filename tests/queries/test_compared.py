@@ -22,6 +22,7 @@ BODY = (
 )
 COMPUTING = "FROM excess WHERE class = 'compute' AND explains"
 COMMUNICATING = "FROM excess WHERE class IN ('wait', 'comm', 'transfer') AND explains"
+CLASSES = ("idle_launch_bound", "idle_data_loading", "garbage_collection")
 IDLING = "FROM excess WHERE (class LIKE 'idle%' OR class = 'garbage_collection') AND explains"
 
 
@@ -39,8 +40,7 @@ QUERIES = {
     "causes": "FROM _explained",
     "needed": f"{BODY} FROM blamed JOIN needed USING (job, key, rank)",
     "against": f"{of_blamed(COMMUNICATING, 'wait')} FROM against",
-    "last": f"{of_blamed(COMMUNICATING, 'wait')} FROM last_there",
-    **{f"gaps {c}": f"{of_blamed(IDLING, c)} FROM gaps" for c in compared.IDLE},
+    **{f"gaps {c}": f"{of_blamed(IDLING, c)} FROM gaps" for c in CLASSES},
 }
 
 
