@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
 
 
 def _resolved(
-    job: Folder, manifests: list[Manifest], said: settings.Settings, damaged: list[Problem]
+    job: Folder, manifests: list[Manifest], said: settings.Settings, damaged: Sequence[Problem]
 ) -> dict[str, pa.Table]:
     """The derived tables, but for those that are made of them; rows in no order.
 
