@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .. import __version__
 from . import counting, locks, memory, rooms, settings, staging, store
@@ -27,7 +28,7 @@ from .manifest import (
     generation_part,
     part_of_source,
 )
-from .schema import TABLES, problem_rows
+from .schema import TABLES, Problem, problem_rows
 from .store import Folder, Place, reading
 from .suggested import command
 from .writer import ROW_GROUP_ROWS, PartWriter
@@ -76,61 +77,20 @@ def derive_into(
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import dims, one_job, remarks, steps, transfers
-    from .joining import join
-    from .joining.ranks import one_a_rank, ranks_with_times
     from .made import make
-    from .matching.communicators import world_size
-    from .matching.resolution import resolve
 
     memory.give_back()  # what sources took that were read by this process
     job = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
-    views = {
-        t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
-        for t in ("collectives", "comms", "steps", "transfers")
-    }
-    of_ranks = [(m.format, p) for m in manifests for p in part_of_source(m, "ranks")]
-    held = _each("ranks", job, [p for _, p in of_ranks])
-    views["ranks"] = _together("ranks", held)
-    # As many as the files have: a manifest may say anything.
-    formats = [f for (f, _), rows in zip(of_ranks, held, strict=True) for _ in range(len(rows))]
-    ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
-    joined = join(views["collectives"], ranks, views["comms"])
-    resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
     said, damaged, digest = settings.usable(job)
-    stepped = steps.find(
-        views["steps"], resolved.collectives,
-        [([partial(slices.rows, slices.of(job), p) for p in m.tables.get("events", [])], m.ranks)
-         for m in manifests],
-        said.step_annotation,
-    )  # fmt: skip
-    comms, unclear = dims.decide(
-        resolved.comms, stepped.collectives, resolved.ranks, stepped.steps,
-        world_size(resolved.ranks), said,
-    )  # fmt: skip
-    moved, unmoved = transfers.derived(views["transfers"], joined, stepped.collectives)
-    problems = [
-        *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
-        *resolved.problems, *stepped.problems, *unclear, *damaged,
-    ]  # fmt: skip
-    tables = {
-        "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
-        "ranks": resolved.ranks,
-        "comms": comms,
-        "collectives": stepped.collectives,
-        "steps": stepped.steps,
-        "transfers": moved,
-        "problems": pa.Table.from_batches(
-            [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
-        ),
-    }
+    tables = _resolved(job, manifests, said, damaged)
+    memory.give_back()
     generation = generation_id([m.id for m in manifests], digest)
     parts: dict[str, list[Part]] = {}
     with rooms.writing(target):
         writer = PartWriter(target)
-        for name, table in tables.items():
-            tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
+        for name in tuple(tables):
+            tables[name] = table = _sorted(name, tables)
             for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
         with ThreadPoolExecutor(1, "retime-close") as beside:
@@ -153,6 +113,65 @@ def derive_into(
     )
 
 
+def _resolved(
+    job: Folder, manifests: list[Manifest], said: settings.Settings, damaged: Sequence[Problem]
+) -> dict[str, pa.Table]:
+    """The derived tables, but for those that are made of them; rows in no order.
+
+    What they were made of goes when this ends: of a large job it is as large as they are.
+    """
+    from . import dims, one_job, remarks, steps, transfers
+    from .joining import join
+    from .joining.ranks import one_a_rank, ranks_with_times
+    from .matching.communicators import world_size
+    from .matching.resolution import resolve
+
+    views = {
+        t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
+        for t in ("collectives", "comms", "steps")
+    }
+    of_ranks = [(m.format, p) for m in manifests for p in part_of_source(m, "ranks")]
+    held = _each("ranks", job, [p for _, p in of_ranks])
+    views["ranks"] = _together("ranks", [*held])
+    # As many as the files have: a manifest may say anything.
+    formats = [f for (f, _), rows in zip(of_ranks, held, strict=True) for _ in range(len(rows))]
+    ranks, twice = one_a_rank(views["ranks"], formats, ranks_with_times(views["collectives"]))
+    joined = join(views["collectives"], ranks, views["comms"])
+    resolved = resolve(joined.collectives, joined.ranks, joined.comms, views["steps"])
+    stepped = steps.find(
+        views["steps"], resolved.collectives,
+        [([partial(slices.rows, slices.of(job), p) for p in m.tables.get("events", [])], m.ranks)
+         for m in manifests],
+        said.step_annotation,
+    )  # fmt: skip
+    comms, unclear = dims.decide(
+        resolved.comms, stepped.collectives, resolved.ranks, stepped.steps,
+        world_size(resolved.ranks), said,
+    )  # fmt: skip
+    views.clear()
+    joined = joined._replace(collectives=TABLES["collectives"].schema.empty_table())
+    # There may be more of them than of all else: they come when that has let go of its memory.
+    memory.give_back()
+    moved = _rows("transfers", job, [p for m in manifests for p in part_of_source(m, "transfers")])
+    memory.give_back()
+    moved, unmoved = transfers.derived(moved, joined, stepped.collectives)
+    problems = [
+        *one_job.contradictions(manifests, resolved.ranks), *twice, *joined.problems, *unmoved,
+        *resolved.problems, *stepped.problems, *unclear, *damaged,
+    ]  # fmt: skip
+    return {
+        "jobs": pa.Table.from_batches([_job_row(manifests, ranks, resolved.clocks)]),
+        "ranks": resolved.ranks,
+        "comms": comms,
+        "collectives": stepped.collectives,
+        "steps": stepped.steps,
+        "transfers": moved,
+        "problems": pa.Table.from_batches(
+            [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
+        ),
+    }
+
+
 def _lost(job: Folder, manifests: list[Manifest]) -> int:
     """Rows of the sources' own problems that say lost; sources that lost nothing are not read."""
     losing = [m for m in manifests if m.problems.get("lost")]
@@ -166,9 +185,46 @@ def _rows(table: str, job: Folder, parts: list[Part]) -> pa.Table:
 
 
 def _together(table: str, found: list[pa.Table]) -> pa.Table:
-    return (
-        slices.renumbered(pa.concat_tables(found)) if found else TABLES[table].schema.empty_table()
-    )
+    """The rows of these tables, which are taken out of their list: column after column, so that a
+    large table is not there twice; columns of nulls share one memory."""
+    schema, rows = TABLES[table].schema, sum(map(len, found))
+    if not found:
+        return schema.empty_table()
+    parts = [t.select(schema.names).columns for t in found]
+    found.clear()
+    columns = []
+    for i, field in enumerate(schema):
+        chunks = [c for part in parts for c in part[i].chunks]
+        for part in parts:
+            part[i] = None
+        column = pa.chunked_array(chunks, field.type)
+        del chunks
+        if column.null_count < rows:
+            its = slices.renumbered(pa.table([column], schema=pa.schema([field])))
+            column = its.column(0)
+        columns.append(column)
+    return _lean(pa.table(columns, schema=schema))
+
+
+def _lean(table: pa.Table) -> pa.Table:
+    """The same rows; columns of nulls share one memory, which takes none until it is written to."""
+    n = len(table)
+    nothing = pa.py_buffer(np.zeros(8 * n, np.uint8))
+    columns = [
+        none if c.null_count == n and (none := _nulls(c.type, n, nothing)) is not None else c
+        for c in table.columns
+    ]
+    return pa.table(columns, schema=table.schema)
+
+
+def _nulls(kind: pa.DataType, n: int, nothing: pa.Buffer) -> pa.Array | None:
+    """So many nulls over a buffer of zeros; None of a type that has other buffers."""
+    if isinstance(kind, pa.DictionaryType):
+        codes = pa.Array.from_buffers(kind.index_type, n, [nothing, nothing])
+        return pa.DictionaryArray.from_arrays(codes, pa.array([], kind.value_type))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return pa.Array.from_buffers(kind, n, [nothing, nothing])
+    return None
 
 
 def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
@@ -179,7 +235,7 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
     def whole(file: str) -> None:
         try:
             found = reading.whole(job.address(file)).read(schema.names)
-            held[file] = slices.completed(found, schema)
+            held[file] = _lean(slices.completed(found, schema))
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(
                 f"{job.address(file)}: cannot be read ({e}); `"
@@ -191,8 +247,12 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
     return [held[p.file] if p.first is None else held[p.file].slice(p.first, p.rows) for p in parts]
 
 
-def _sorted(name: str, table: pa.Table) -> pa.Table:
-    keys = _ORDER.get(name)
+def _sorted(name: str, tables: dict[str, pa.Table]) -> pa.Table:
+    """Takes a table out of these and gives its rows in order, with the columns of its schema.
+
+    One column after another: a large table is not there twice.
+    """
+    table, keys = tables.pop(name).select(TABLES[name].schema.names), _ORDER.get(name)
     if keys is None or not table.num_rows:
         return table
     plain = {k: table[k] for k in keys}
@@ -200,8 +260,13 @@ def _sorted(name: str, table: pa.Table) -> pa.Table:
         if pa.types.is_dictionary(column.type):
             plain[k] = column.cast(pa.string())
     plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
-    order = pa.table(plain).sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
-    return table.take(order)
+    by = [(k, "ascending") for k in (*keys, "row")]
+    order = pc.sort_indices(pa.table(plain), by)  # pyright: ignore
+    schema, columns = table.schema, table.columns
+    del table, plain
+    for i in range(len(columns)):
+        columns[i] = columns[i].take(order)
+    return pa.table(columns, schema=schema)
 
 
 def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.RecordBatch:

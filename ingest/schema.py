@@ -651,6 +651,23 @@ MADE_LATENESS = Table(
     made=True,
 )
 
+MADE_LATE_RANKS = Table(
+    "_made_late_ranks",
+    "a rank that could be compared, and how often it was the last: view `late_ranks`",
+    (
+        RANK,
+        Column("host", TEXT, "", "machine"),
+        Column("collectives", I64, "collectives", "those in which it could be compared"),
+        Column("times_last", I64, "collectives", "those in which it started last"),
+        Column("wait_caused_ns", I64, "ns", "wait of the others that this caused"),
+        Column("wait_ns", I64, "ns", "its own waits in them"),
+        Column("median_lateness_ns", I64, "ns", "its start behind the median start"),
+        Column("times_within_error", I64, "collectives", "last by less than the clock error"),
+    ),
+    derived=True,
+    made=True,
+)
+
 MADE_INSTANCES = Table(
     "_made_instances",
     "a matched collective with what its participations come to, on the job's clock",
@@ -876,6 +893,34 @@ MADE_COMPARED_KERNELS = Table(
     made=True,
 )
 
+MADE_STRETCHES = Table(
+    "_made_stretches",
+    "a stretch of a rank that is late in which what it did is compared with what others did",
+    (
+        RANK,
+        Column("key", I32, "", "the rank itself; -1: in whole steps"),
+        Column("from_ns", I64, "ns", "start on the job's clock"),
+        Column("until_ns", I64, "ns", "end on the job's clock"),
+        Column("late_ns", I64, "ns", "how far it then came behind the median start"),
+    ),
+    derived=True,
+    made=True,
+)
+
+MADE_LONGEST_GAPS = Table(
+    "_made_longest_gaps",
+    "a gap in such stretches of a rank, one of the longest of its class",
+    (
+        RANK,
+        _MADE_CLASS,
+        Column("gap_ns", I64, "ns", "start of the gap on the job's clock"),
+        Column("start_ns", I64, "ns", "since when what comes next could have been launched"),
+        Column("end_ns", I64, "ns", "when it was"),
+    ),
+    derived=True,
+    made=True,
+)
+
 MADE_TASKS = Table(
     "_made_tasks",
     "a task of a rank of a job's task graph, by rank, then start",
@@ -941,9 +986,10 @@ TABLES: dict[str, Table] = {
     for t in (
         JOBS, RANKS, STEPS, EVENTS, COMMS, COLLECTIVES, PROGRESS, TRANSFERS, ROUTING, COUNTERS,
         TOPOLOGY, TUNING, COST_CURVES, GRAPH_NODES, CONFIGURATIONS, PROBLEMS, REPLAY_SCORES,
-        CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_INSTANCES, MADE_BREAKDOWN,
-        MADE_GAPS, MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD, MADE_RAIL_LEFT_OUT,
-        MADE_SM_PARTS, MADE_MARKS, MADE_COMPARED, MADE_COMPARED_KERNELS,
+        CRITICAL_PATH, SLACK, MADE_PARTICIPATIONS, MADE_LATENESS, MADE_LATE_RANKS, MADE_INSTANCES,
+        MADE_BREAKDOWN, MADE_GAPS, MADE_COVERED, MADE_COMPOSITION, MADE_KERNELS, MADE_RAIL_LOAD,
+        MADE_RAIL_LEFT_OUT, MADE_SM_PARTS, MADE_MARKS, MADE_COMPARED, MADE_COMPARED_KERNELS,
+        MADE_STRETCHES, MADE_LONGEST_GAPS,
         MADE_TASKS, MADE_TASK_EDGES, MADE_TASK_PARTS, MADE_TASK_WORDS,
     )
 }  # fmt: skip

@@ -29,6 +29,8 @@ def derived(transfers: pa.Table, joined: Joined, collectives: pa.Table) -> tuple
 
 
 def _with_collectives(transfers: pa.Table, joined: Joined, collectives: pa.Table) -> pa.Table:
+    if transfers.column("event_id").null_count == len(transfers):
+        return transfers
     event, whole = ints(collectives, "event_id"), ints(collectives, "collective_id")
     told = np.unique(np.stack([event, whole], 1)[(event >= 0) & (whole >= 0)], axis=0)
     known, first, count = np.unique(told[:, 0], return_index=True, return_counts=True)

@@ -69,6 +69,40 @@ WHERE timed AND median_start_ns IS NOT NULL;
 -- Those of jobs that have them stored, computed of the others: the connection says which.
 CREATE VIEW _arrivals AS FROM _computed_arrivals;
 
+-- The rows of `late_ranks`, but for the share.
+CREATE VIEW _computed_late_ranks AS
+WITH own AS (
+    SELECT
+        job, rank, any_value(host) AS host,
+        count(*) AS collectives,
+        sum(wait_ns) FILTER (decides) AS wait_ns,
+        quantile_disc(behind_ns, 0.5) AS median_lateness_ns
+    FROM _arrivals
+    GROUP BY job, rank
+), blamed AS (
+    SELECT
+        job, last_rank AS rank,
+        count(*) AS times_last,
+        sum(caused_ns) AS wait_caused_ns,
+        count(*) FILTER (behind_ns <= clock_error_ns AND clock_error_ns > 0) AS times_within_error
+    FROM _lateness
+    GROUP BY job, last_rank
+)
+SELECT
+    o.job, o.rank, o.host, o.collectives,
+    coalesce(b.times_last, 0) AS times_last,
+    coalesce(b.wait_caused_ns, 0)::BIGINT AS wait_caused_ns,
+    o.wait_ns::BIGINT AS wait_ns,
+    o.median_lateness_ns,
+    coalesce(b.times_within_error, 0) AS times_within_error
+FROM own o LEFT JOIN blamed b USING (job, rank);
+
+-- The same rows, made once with the job.
+CREATE VIEW _stored_late_ranks AS FROM _made_late_ranks;
+
+-- Those of jobs that have them stored, computed of the others: the connection says which.
+CREATE VIEW _late_ranks AS FROM _computed_late_ranks;
+
 -- A rank, with how often it was the last to start a barrier-like collective of which another
 -- rank was seen on a comparable clock, and what that cost the others: the part of their wait that
 -- would have gone had it started together with the last but one. A kernel that exchanges with
@@ -95,29 +129,7 @@ CREATE VIEW late_ranks (
     -- [collectives] times it was last by less than the clock error: nobody can tell
     times_within_error
 ) AS
-WITH own AS (
-    SELECT
-        job, rank, any_value(host) AS host,
-        count(*) AS collectives,
-        sum(wait_ns) FILTER (decides) AS wait_ns,
-        quantile_disc(behind_ns, 0.5) AS median_lateness_ns
-    FROM _arrivals
-    GROUP BY job, rank
-), blamed AS (
-    SELECT
-        job, last_rank AS rank,
-        count(*) AS times_last,
-        sum(caused_ns) AS wait_caused_ns,
-        count(*) FILTER (behind_ns <= clock_error_ns AND clock_error_ns > 0) AS times_within_error
-    FROM _lateness
-    GROUP BY job, last_rank
-)
 SELECT
-    o.job, o.rank, o.host, o.collectives,
-    coalesce(b.times_last, 0) AS times_last,
-    coalesce(b.times_last, 0) / o.collectives AS last_share,
-    coalesce(b.wait_caused_ns, 0)::BIGINT AS wait_caused_ns,
-    o.wait_ns::BIGINT AS wait_ns,
-    o.median_lateness_ns,
-    coalesce(b.times_within_error, 0) AS times_within_error
-FROM own o LEFT JOIN blamed b USING (job, rank);
+    job, rank, host, collectives, times_last, times_last / collectives AS last_share,
+    wait_caused_ns, wait_ns, median_lateness_ns, times_within_error
+FROM _late_ranks;

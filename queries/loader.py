@@ -92,6 +92,7 @@ STORED = {
     "lateness": "_made_lateness",
     "instances": "_made_instances",
     "arrivals": "_made_participations",
+    "late_ranks": "_made_late_ranks",
     "class_times": "_made_breakdown",
     "gaps": "_made_gaps",
     "composition": "_made_composition",
@@ -106,21 +107,27 @@ need not be computed (`_computed_<name>`)."""
 SPARED = {
     "spent": "_made_covered",
     "covered": "_made_covered",
-    "compared": "_made_compared",
-    "compared_kernels": "_made_compared",
     "rail_left_out": "_made_rail_load",
     "host_marks": "_made_sm_parts",
+    "compared": "_made_compared",
+    "compared_kernels": "_made_compared",
+    "work_events": "_made_compared",
+    "followed": "_made_stretches",
+    "read_parts": "_made_stretches",
+    "late_stretches": "_made_stretches",
+    "longest_gaps": "_made_stretches",
 }
 """Views that have other rows where a job has this table: `_stored_spent` without work, as
 `_stored_covered` says what all the work came to; and those of which there may be nothing to store,
-where what is made beside them is stored. `_stored_compared` has what
-`straggler_causes.sql` works out in one go, so nothing is computed of it."""
+where what is made beside them is stored. `_stored_compared` and those below it have what
+`straggler_causes.sql` works out in one go, so nothing is computed of them."""
 
 _OF_ACCOUNTS = frozenset(
     v
     for v, table in (STORED | SPARED).items()
     if table in OF_EVENTS
-    and v not in ("sm_parts", "host_marks", "device_ranks", "compared", "compared_kernels")
+    and table not in ("_made_compared", "_made_stretches")
+    and v not in ("sm_parts", "host_marks", "device_ranks")
 )
 """Those of them that follow from accounts of events."""
 

@@ -7,11 +7,7 @@
 -- too much to be read twice.
 CREATE VIEW _causes AS
 WITH parts AS MATERIALIZED (
-    SELECT
-        job, collective_id, clock, comm, dim, op, bytes, rank, start_ns, end_ns, last_rank,
-        n_comparable, greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns
-    FROM _participations
-    WHERE timed AND decides
+    FROM _followed
 ), lateness AS MATERIALIZED (
     FROM _lateness WHERE caused_ns > 0 AND sure
 ), in_steps AS (
@@ -86,6 +82,8 @@ WITH parts AS MATERIALIZED (
     FROM ranks r JOIN _rank_clocks k USING (job, rank)
     WHERE r.start_ns IS NOT NULL AND r.end_ns IS NOT NULL
       AND r.job NOT IN (SELECT job FROM steps)
+), told AS MATERIALIZED (
+    SELECT DISTINCT job FROM _late_stretches
 ), stretches AS MATERIALIZED (
     -- A stretch of a rank for a key: before a collective at which rank `key` was last, from the
     -- moment when the rank left its participation before that on the same communicator (or its
@@ -98,6 +96,10 @@ WITH parts AS MATERIALIZED (
     SELECT w.job, -1, w.rank, w.start_ns, w.end_ns, NULL, false
     FROM windows w
     SEMI JOIN (FROM blamed WHERE key = -1) b USING (job)
+    ANTI JOIN told USING (job)
+    UNION ALL
+    -- Of others than the rank that is late only what `_compared` has is asked for then.
+    SELECT job, key, rank, from_ns, until_ns, late_ns, false FROM _late_stretches
 ), stored AS MATERIALIZED (
     -- What ranks do in their stretches was worked out when these jobs were derived.
     SELECT DISTINCT job FROM _compared
@@ -111,7 +113,7 @@ WITH parts AS MATERIALIZED (
     -- Nothing of other ranks is looked at: in a large job most are on no such communicator.
     SELECT DISTINCT job, rank FROM unknown
     UNION
-    SELECT job, rank FROM blamed SEMI JOIN stored USING (job)
+    SELECT job, rank FROM blamed SEMI JOIN stored USING (job) ANTI JOIN told USING (job)
 ), on_device AS MATERIALIZED (
     FROM _device_ranks SEMI JOIN watched USING (job, rank)
 ), spent AS MATERIALIZED (
@@ -351,10 +353,12 @@ WITH parts AS MATERIALIZED (
         e.job, e.rank, e.name, e.grid_blocks AS blocks, e.dur_ns,
         _aligned_ns(e.start_ns, k.offset_ns, k.drift_ppm, k.anchor_ns) AS start_ns
     FROM (
-        FROM events SEMI JOIN (FROM working SEMI JOIN on_device USING (job, rank)) USING (job, rank)
+        FROM _work_events
+        SEMI JOIN (FROM working SEMI JOIN on_device USING (job, rank)) USING (job, rank)
         WHERE kind = 'kernel'
         UNION ALL
-        FROM events SEMI JOIN (FROM working ANTI JOIN on_device USING (job, rank)) USING (job, rank)
+        FROM _work_events
+        SEMI JOIN (FROM working ANTI JOIN on_device USING (job, rank)) USING (job, rank)
         WHERE kind = 'host_op'
     ) e
     LEFT JOIN _rank_clocks k USING (job, rank)
@@ -408,21 +412,30 @@ WITH parts AS MATERIALIZED (
 ), inside AS MATERIALIZED (
     -- Participations of such a rank that begin in its stretches.
     SELECT p.*, l.class
-    FROM (FROM parts SEMI JOIN communicating USING (job, rank)) p
+    FROM (
+        FROM parts SEMI JOIN communicating USING (job, rank)
+        UNION ALL
+        FROM _read_parts SEMI JOIN communicating USING (job, rank)
+    ) p
     JOIN communicating l ON l.job = p.job AND l.rank = p.rank
     ASOF JOIN (FROM stretches WHERE from_ns < until_ns) o
         ON o.job = p.job AND o.key = l.key AND o.rank = p.rank AND p.start_ns >= o.from_ns
     WHERE p.start_ns < o.until_ns AND (l.late_on IS NULL OR p.comm IS DISTINCT FROM l.late_on)
-), typical AS (
-    SELECT job, dim, op, bytes, comm, avg(end_ns - start_ns - wait_ns) AS transfer_ns
-    FROM parts
-    WHERE comm IS NOT NULL AND n_comparable > 1 AND job IN (SELECT job FROM communicating)
-    GROUP BY ALL
-), alike AS (
+), alike AS MATERIALIZED (
     SELECT
         job, rank, class, comm, dim, op, bytes,
         sum(wait_ns) AS wait_ns, sum(end_ns - start_ns - wait_ns) AS transfer_ns, count(*) AS n
     FROM inside
+    GROUP BY ALL
+), typical AS (
+    SELECT
+        p.job, p.dim, p.op, p.bytes, p.comm,
+        avg(p.end_ns - p.start_ns - p.wait_ns) AS transfer_ns
+    FROM (FROM parts UNION ALL FROM _read_parts) p
+    SEMI JOIN alike a
+        ON a.job = p.job AND a.op = p.op
+        AND a.dim IS NOT DISTINCT FROM p.dim AND a.bytes IS NOT DISTINCT FROM p.bytes
+    WHERE p.comm IS NOT NULL AND p.n_comparable > 1
     GROUP BY ALL
 ), against AS (
     SELECT
@@ -479,6 +492,9 @@ WITH parts AS MATERIALIZED (
     QUALIFY row_number() OVER (
         PARTITION BY l.job, l.rank ORDER BY s.ns DESC, s.start_ns
     ) <= 8
+    UNION ALL
+    SELECT job, rank, g.gap_ns, g.start_ns, g.end_ns
+    FROM idling JOIN _longest_gaps g USING (job, rank, class)
 ), host AS (
     SELECT
         e.job, e.rank, e.name, e.event_id,

@@ -1,5 +1,5 @@
 -- What ranks do in the time before collectives at which one of them is late, set against each other.
--- requires: accounts, clocks, host_marks
+-- requires: accounts, clocks, host_marks, waits
 
 -- Where a rank's first step begins on its host and on its GPU.
 CREATE VIEW _first_steps AS
@@ -75,6 +75,40 @@ SELECT job, key, rank, name, ns::HUGEINT AS ns, n::HUGEINT AS n, blocks::HUGEINT
 FROM _made_compared_kernels;
 CREATE VIEW _computed_compared_kernels AS FROM _stored_compared_kernels WHERE false;
 CREATE VIEW _compared_kernels AS FROM _computed_compared_kernels;
+
+-- Events whose work `_causes` adds up by kernel; none of a job of which that is stored: to begin
+-- with a thousand files takes a while, whatever is asked of them.
+CREATE VIEW _computed_work_events AS FROM events;
+CREATE VIEW _stored_work_events AS FROM events WHERE false;
+CREATE VIEW _work_events AS FROM _computed_work_events;
+
+-- Participations that tell the stretches of `_causes`; none of a job that has those stored, of which
+-- `_read_parts` are read where they are needed.
+CREATE VIEW _computed_followed AS
+SELECT
+    job, collective_id, clock, comm, dim, op, bytes, rank, start_ns, end_ns, last_rank,
+    n_comparable, greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns
+FROM _participations
+WHERE timed AND decides;
+CREATE VIEW _stored_followed AS FROM _computed_followed WHERE false;
+CREATE VIEW _followed AS FROM _computed_followed;
+CREATE VIEW _stored_read_parts AS
+SELECT
+    job, collective_id, clock, comm, dim, op, bytes, rank, start_ns, end_ns, last_rank,
+    n_comparable, greatest(0, least(ready_ns, end_ns) - start_ns) AS wait_ns
+FROM _stored_participations
+WHERE timed AND decides;
+CREATE VIEW _computed_read_parts AS FROM _stored_read_parts WHERE false;
+CREATE VIEW _read_parts AS FROM _computed_read_parts;
+
+-- One row a stretch in which a rank is late itself, and one a gap there, the eight longest of each
+-- rank and class; none of a job of which `_causes` works them out.
+CREATE VIEW _stored_late_stretches AS FROM _made_stretches;
+CREATE VIEW _computed_late_stretches AS FROM _stored_late_stretches WHERE false;
+CREATE VIEW _late_stretches AS FROM _computed_late_stretches;
+CREATE VIEW _stored_longest_gaps AS FROM _made_longest_gaps;
+CREATE VIEW _computed_longest_gaps AS FROM _stored_longest_gaps WHERE false;
+CREATE VIEW _longest_gaps AS FROM _computed_longest_gaps;
 
 -- One row an event of a rank's host that collects garbage (`garbage`) or loads data.
 CREATE VIEW _computed_host_marks AS

@@ -14,6 +14,7 @@ SQL = Path(__file__).parent
 OF_EVENTS = frozenset(
     {"_made_breakdown", "_made_gaps", "_made_composition", "_made_kernels", "_made_covered",
      "_made_sm_parts", "_made_marks", "_made_compared", "_made_compared_kernels",
+     "_made_stretches", "_made_longest_gaps",
      "_made_tasks", "_made_task_edges", "_made_task_parts", "_made_task_words"}
 )  # fmt: skip
 """Tables that follow from `events`: they hold no longer where rows of that were pruned, or where

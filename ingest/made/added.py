@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from . import compared, kernels
+from . import compared, kernels, own
 from .composition import Composed, together
 from .ranks import OfRank
 from .segmented import runs
@@ -16,7 +16,8 @@ from .walk import CLASSES, Stretches
 class Added:
     """A rank, of which the parts are taken one after another; with one it is that one.
 
-    `stretches` are those in which idle time is compared, where it is, and `first` the first step.
+    `stretches` are those in which idle time is compared, where it is, `late` those of them in which
+    the rank itself is late, and `first` the first step.
     """
 
     steps: Stretches
@@ -26,11 +27,15 @@ class Added:
         self,
         stretches: compared.Stretches | None = None,
         first: compared.FirstStep | None = None,
+        late: compared.Stretches | None = None,
     ):
         self.stretches = stretches
+        self.late = late
         self._first = first
         self.idle_ns = np.zeros(0, np.int64)
         """int64[compared.IDLE, stretches]"""
+        self.longest = np.zeros((5, 0), np.int64)
+        """the longest gaps where the rank is late, as `own.of_gaps` has them"""
         self.n_gaps = 0
         self._n = 0
         self._worked: list[tuple[np.ndarray, np.ndarray]] = []
@@ -45,6 +50,10 @@ class Added:
             first = self._first if not self._n else None
             idle_ns = compared.idle(self.stretches, gaps, kind, first, made.marks)
             self.idle_ns = self.idle_ns + idle_ns if self._n else idle_ns
+            if self.late is not None:
+                launch_ns = made.caused.launch_ns
+                its = own.of_gaps(self.late, gaps, kind, launch_ns, first, made.marks)
+                self.longest = own.longest(np.concatenate([self.longest, its], axis=1))
         self._covered.append((made.moments, made.walked.covered))
         self.steps, self.stats = made.stretches, made.stats
         self._worked.append((made.walked.ordinal, made.walked.ns))

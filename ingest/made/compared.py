@@ -39,6 +39,8 @@ class Stretches(NamedTuple):
     until_ns: np.ndarray
     first: np.ndarray
     """bool: from the first step's begin"""
+    late_ns: np.ndarray
+    """how far the late rank came behind the median start; `LEAST` in whole steps"""
 
 
 class Marks(NamedTuple):
@@ -78,30 +80,39 @@ def find(
     known: dict[int, Clock],
     windows: dict[int, Windows],
     first: dict[int, FirstStep],
+    blamed: dict[int, int],
 ) -> dict[int, Stretches]:
-    """The stretches of each rank that is compared with any."""
-    blamed = _blamed(late, p.comms, ranks, windows)
+    """The stretches of each rank that is compared with any that is `blamed`."""
     keys, columns = _before_collectives(p, late, blamed, first), []
     if len(keys[0]):
         columns.append(keys)
     if -1 in blamed.values():
         its = _whole_steps(windows, first) if first else _whole_trace(ranks, known)
         columns.extend(
-            (np.full(len(a), rank), np.full(len(a), -1), a, b, np.zeros(len(a), bool))
+            (
+                np.full(len(a), rank),
+                np.full(len(a), -1),
+                a,
+                b,
+                np.zeros(len(a), bool),
+                np.full(len(a), LEAST),
+            )
             for rank, a, b in its
         )
     if not columns:
         return {}
-    rank, key, begin, end, is_first = (np.concatenate(c) for c in zip(*columns, strict=True))
+    rank, key, begin, end, is_first, late_ns = map(np.concatenate, zip(*columns, strict=True))
     order = np.lexsort((end, begin, key, rank))
     bounds = np.flatnonzero(np.diff(rank[order])) + 1
     return {
-        int(rank[rows[0]]): Stretches(key[rows], begin[rows], end[rows], is_first[rows])
+        int(rank[rows[0]]): Stretches(
+            key[rows], begin[rows], end[rows], is_first[rows], late_ns[rows]
+        )
         for rows in np.split(order, bounds)
     }
 
 
-def _blamed(
+def blamed(
     late: Lateness, comms: list[str], ranks: pa.Table, windows: dict[int, Windows]
 ) -> dict[int, int]:
     """Rank that holds others up -> communicator on which that cost most; -1 in whole steps."""
@@ -129,8 +140,8 @@ def _blamed(
     return found
 
 
-_Columns = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Rank, key, from, until, first."""
+_Columns = tuple[np.ndarray, ...]
+"""Rank, key, from, until, first, late."""
 
 
 def _before_collectives(
@@ -140,7 +151,7 @@ def _before_collectives(
     comms = sorted({c for c in blamed.values() if c >= 0})
     rows = np.flatnonzero(p.timed & p.decides & (p.collective != LEAST) & np.isin(p.comm, comms))
     if not len(rows):
-        return none, none, none, none, none > 0
+        return none, none, none, none, none > 0, none
     rows = rows[
         np.lexsort((p.collective[rows], p.end_ns[rows], p.start_ns[rows], p.rank[rows],
                     p.comm[rows]))
@@ -163,8 +174,9 @@ def _before_collectives(
         np.concatenate([late.collective[sure], p.collective[rows]]),
         np.concatenate([late.clock[sure], p.clock[rows]]),
     ).run
-    key_of = np.full(len(sure) + len(rows), -1)
+    key_of, late_of = np.full((2, len(sure) + len(rows)), -1)
     key_of[number[: len(sure)]] = late.last_rank[sure]
+    late_of[number[: len(sure)]] = late.behind_median_ns[sure]
     group = number[len(sure) :]
     key = key_of[group]
     is_late = sorted(blamed)
@@ -179,7 +191,7 @@ def _before_collectives(
     good = (told & ((n_before == 0) | ((n_before == n) & same)))[by.run]
     is_first = (n_before == 0)[by.run][good]
     kept = kept[good]
-    return rank[kept], key[kept], from_ns[kept], start[kept], is_first
+    return rank[kept], key[kept], from_ns[kept], start[kept], is_first, late_of[group[kept]]
 
 
 def _bounds(fresh: np.ndarray) -> list[tuple[int, int]]:
@@ -256,7 +268,7 @@ def _idle(
     if first is not None and first.host_ns < first.device_ns:
         start, end = np.append(start, first.host_ns), np.append(end, first.device_ns)
         kind = np.append(kind, causes.LAUNCH)
-    row, a, b, what = _marked(start, end, np.flatnonzero(kind != causes.STREAM), marks)
+    row, a, b, what = marked(start, end, np.flatnonzero(kind != causes.STREAM), marks)
     return (
         np.concatenate([start, a, a]),
         np.concatenate([kind, what, kind[row]]),
@@ -264,7 +276,7 @@ def _idle(
     )
 
 
-def _marked(
+def marked(
     start: np.ndarray, end: np.ndarray, rows: np.ndarray, marks: Marks
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Which of these rows of idle time lie beside which marks: row, from, until and class."""

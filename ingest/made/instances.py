@@ -77,7 +77,7 @@ def find(p: Participations, match: pa.ChunkedArray) -> Instances:
         most(p.bytes), most(p.n_ranks), most(p.n_seen), first_start,
         np.where(rooted & (root_start != LEAST), root_start, start), most(p.end_ns),
         of.total(np.where(timed, p.wait_ns[rows], 0)), _clocks(p, rows, of),
-        of.most(np.where(timed, p.last_rank[rows], LEAST)),
+        of.most(np.where(timed, p.last_rank[rows].astype(np.int64), LEAST)),
         np.where(start == LEAST, LEAST, start - first_start), most(p.clock_error_ns), known,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Who started last in each collective, and what that cost the others: view `_lateness`."""
+"""Who started last in each collective, and what that cost: views `_lateness`, `late_ranks`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .aligned import within
 from .participations import FROM_ROOT, PAIRED, TO_ROOT, Participations, by_text
 from .segmented import LEAST, runs
 
@@ -62,3 +63,59 @@ def find(p: Participations) -> tuple[Lateness, np.ndarray]:
     by_run = np.full(len(p.same_clock.first), LEAST)
     by_run[p.same_clock.run[one]] = median
     return found, np.where(p.timed & (p.collective != LEAST), by_run[p.same_clock.run], LEAST)
+
+
+class OfRanks(NamedTuple):
+    """A row a rank that could be compared (view `late_ranks`); arrays of one length, by rank."""
+
+    rank: np.ndarray
+    host: np.ndarray
+    """code in the participations' `hosts`, -1 null"""
+    collectives: np.ndarray
+    times_last: np.ndarray
+    wait_caused_ns: np.ndarray
+    wait_ns: np.ndarray
+    """`LEAST` where none of its participations decides"""
+    median_lateness_ns: np.ndarray
+    times_within_error: np.ndarray
+
+
+def of_ranks(p: Participations, late: Lateness, median: np.ndarray) -> OfRanks:
+    """The view's rows, from what `find` gives. Raises Odd for times that are too far off."""
+    rows = np.flatnonzero(median != LEAST)
+    by = runs(p.rank[rows])
+    rows = rows[by.order]
+    rank = p.rank[rows][by.first]
+    start = p.start_ns[rows]
+    wait = np.maximum(0, np.minimum(p.ready_ns[rows], p.end_ns[rows]) - start)
+    decides = p.decides[rows]
+
+    def total(values: np.ndarray) -> np.ndarray:
+        return np.add.reduceat(values, by.first) if len(rank) else values[:0]
+
+    of = runs(late.last_rank)
+    last = late.last_rank[of.order[of.first]]
+    caused = np.where(late.caused_ns == LEAST, 0, late.caused_ns)
+    unsure = (late.behind_ns <= late.clock_error_ns) & (late.clock_error_ns > 0)
+    for values in (wait, caused):
+        within(values.astype(np.float64).sum(keepdims=True))
+    at = np.minimum(np.searchsorted(last, rank), max(len(last) - 1, 0))
+    there = last[at] == rank if len(last) else np.zeros(len(rank), bool)
+
+    def blamed(values: np.ndarray) -> np.ndarray:
+        return np.where(there, values[at], 0) if len(last) else np.zeros(len(rank), np.int64)
+
+    return OfRanks(
+        rank, p.host[rows][by.first], by.length, blamed(of.length), blamed(of.total(caused)),
+        np.where(total(decides.astype(np.int64)) > 0, total(np.where(decides, wait, 0)), LEAST),
+        _middles(start - median[rows], by.first), blamed(of.total(unsure.astype(np.int64))),
+    )  # fmt: skip
+
+
+def _middles(values: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The lower median of each run of values, of which the first begins at 0."""
+    found = []
+    for its in np.split(values, first[1:]) if len(first) else ():
+        middle = (len(its) - 1) // 2
+        found.append(np.partition(its, middle)[middle])
+    return np.array(found, np.int64)

@@ -16,22 +16,20 @@ import pyarrow.compute as pc
 from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
-from ..schema import TABLES, TEXT
 from ..sorting import ScratchError
 from ..store import Folder
-from ..writer import ROW_GROUP_ROWS, PartWriter, Written
+from ..writer import PartWriter, Written
 from . import (
     added,
     aligned,
     beside,
     causes,
+    collectives,
     compared,
     events,
-    instances,
     kernels,
-    lateness,
     marks,
-    participations,
+    own,
     rails,
     ranks,
     tasks,
@@ -39,6 +37,7 @@ from . import (
 )
 from . import composition as composed
 from . import parts as part
+from .batches import row_batch, text_array
 from .participations import Participations
 from .picked import Picked
 from .segmented import LEAST, runs
@@ -61,20 +60,24 @@ def write(
     target: Path,
     job: Folder,
     manifests: Sequence[Manifest],
-    tables: Mapping[str, pa.Table],
+    tables: dict[str, pa.Table],
     picked: Mapping[str, Picked] = MappingProxyType({}),
 ) -> list[Written]:
     """Writes below `target` what views would compute over these tables and the sources' events.
 
-    What was `picked` of these, by the source's id, need not be read. Gives the files, relative to
-    `target`; none where anything is out of the ordinary, or where the temporary folder has no room,
-    which is left to the views. Raises OSError and pyarrow's errors.
+    What was `picked` of these, by the source's id, need not be read. Takes transfers out of the
+    tables: of a large job they are most of them.
+
+    Gives the files, relative to `target`; none where anything is out of the ordinary, or where the
+    temporary folder has no room, which is left to the views. Raises OSError and pyarrow's errors.
     """
     place, opened = target / FOLDER, slices.of(job)
     place.mkdir(exist_ok=True)  # a job whose sources changed meanwhile is derived once more
     writer = PartWriter(place)
     try:
         rails.write(writer, place, opened, manifests, tables)
+        tables.pop("transfers", None)
+        memory.give_back()
         left_out = _fill(writer, opened, manifests, tables, picked)
         memory.give_back()
         if not tasks.write(writer, job.address, manifests, tables):
@@ -103,28 +106,18 @@ def _fill(
     """Writes all; gives the tables that are not to be used after all."""
     clocks = aligned.clocks(tables["ranks"])
     windows = aligned.step_windows(tables["steps"], clocks)
-    p = participations.find(tables["collectives"], tables["comms"], clocks)
-    late, median = lateness.find(p)
-    match = tables["collectives"]["match"].cast(TEXT).combine_chunks()
-    for at in _slices(len(p.rank)):
-        writer.write("_made_participations", _participations(p, median, match, at))
-    for at in _slices(len(late.collective)):
-        writer.write("_made_lateness", _lateness(late, p, at))
-    whole = instances.find(p, tables["collectives"]["match"])
-    for at in _slices(len(whole.collective)):
-        writer.write("_made_instances", _instances(whole, p, at))
-    del whole
-    for table in ("_made_participations", "_made_lateness", "_made_instances"):
-        writer.finish(table)
+    p, late = collectives.write(writer, tables, clocks)
     if any("events" in m.pruned for m in manifests):
         return set()  # the views tell of what is left
     words = events.Words(events.Texts(), events.Texts(), events.Texts())
     its = _Waits(p, words)
     traits = _Traits(words)
-    first, stretches = {}, {}
+    first, stretches, blamed = {}, {}, {}
     if beside.is_large(manifests):
         first = compared.first_steps(tables["steps"], clocks)
-        stretches = compared.find(p, late, tables["ranks"], clocks, windows, first)
+        blamed = compared.blamed(late, p.comms, tables["ranks"], windows)
+        stretches = compared.find(p, late, tables["ranks"], clocks, windows, first, blamed)
+    del p, late  # of a large job they are as large as its tables
     left = set(its.ranks) | set(windows) | set(stretches)
     begins = aligned.moments(tables["ranks"], tables["steps"], clocks)
     on_host = bare = False
@@ -136,9 +129,7 @@ def _fill(
             rows, words, traits, its, clocks.get(rank), windows.get(rank),
             begins.get(rank, np.zeros(0, np.int64)),
         )  # fmt: skip
-        whole = added.Added()
-        if rank in stretches:
-            whole = added.Added(stretches[rank], first.get(rank))
+        whole = _added(rank, stretches.get(rank), first.get(rank), blamed.get(rank))
         for made in parts:
             on_host |= made.on_host
             bare |= made.bare
@@ -149,6 +140,9 @@ def _fill(
             batch = compared.sums(rank, whole.stretches, *whole.covered(), whole.idle_ns)
             writer.write(compared.TABLE, batch)
             del batch
+        if whole.late is not None:
+            writer.write(own.STRETCHES, own.rows(rank, whole.late))
+            writer.write(own.GAPS, own.gap_rows(rank, whole.longest))
         todo.discard(rank)
         if not todo:
             writer.finish("_made_gaps")
@@ -166,7 +160,7 @@ def _fill(
     except (aligned.Odd, ScratchError):
         left_out |= {beside.TABLE, marks.TABLE}
     if bare or not with_kernels:
-        left_out |= {compared.TABLE, compared.KERNELS}
+        left_out |= {compared.TABLE, compared.KERNELS, own.STRETCHES, own.GAPS}
     return left_out
 
 
@@ -175,6 +169,19 @@ def _at_hand(
 ) -> events.Rows | None:
     its = picked.get(source.id)
     return its and its.rows(source, words)
+
+
+def _added(
+    rank: int, stretches: compared.Stretches | None, first: compared.FirstStep | None,
+    late_on: int | None,
+) -> added.Added:  # fmt: skip
+    """Takes what is made of a rank; `late_on` is its communicator of `compared.blamed`."""
+    if stretches is None:
+        return added.Added()
+    late = None
+    if late_on is not None:
+        late = own.stretches(stretches, rank if late_on >= 0 else -1)
+    return added.Added(stretches, first, late)
 
 
 def _parts(
@@ -239,7 +246,7 @@ class _Traits:
     def names(self, code: np.ndarray) -> pa.Array:
         """The texts of codes of names."""
         self._look()
-        return _texts(code, self._texts)
+        return text_array(code, self._texts)
 
     @property
     def all_names(self) -> list[str]:
@@ -248,7 +255,7 @@ class _Traits:
 
     def categories(self, code: np.ndarray) -> pa.Array:
         """The texts of codes of categories."""
-        return _texts(code, pa.array(self._words.categories.all, pa.string()))
+        return text_array(code, pa.array(self._words.categories.all, pa.string()))
 
 
 class _Waits:
@@ -287,7 +294,7 @@ def _signatures(p: Participations, rows: np.ndarray) -> tuple[np.ndarray, list[s
     size = np.searchsorted(np.array([s for s, _ in _SIZES]), p.bytes[rows], "right")
     classes = [*(name for _, name in _SIZES), ">=256MiB", "unknown"]
     size = np.where(p.bytes[rows] == LEAST, len(classes) - 1, size)
-    key = (p.dim[rows] * len(p.ops) + p.op[rows]) * len(classes) + size
+    key = (p.dim[rows].astype(np.int64) * len(p.ops) + p.op[rows]) * len(classes) + size
     used, which = np.unique(key, return_inverse=True)
     texts = [
         f"{p.dims[k // len(classes) // len(p.ops)]} {p.ops[k // len(classes) % len(p.ops)]} "
@@ -301,11 +308,6 @@ def _signatures(p: Participations, rows: np.ndarray) -> tuple[np.ndarray, list[s
     return np.where(p.dim[rows] < 0, LEAST, place[which]), ordered
 
 
-def _texts(code: np.ndarray, texts: pa.Array) -> pa.Array:
-    index = pa.array(code.astype(np.int32), mask=code < 0)
-    return pa.DictionaryArray.from_arrays(index, texts)
-
-
 def _in_use(code: np.ndarray, texts: list[str]) -> pa.Array:
     """The texts of codes; those in use alone, each once and in order of its first row."""
     there = np.flatnonzero(code >= 0)[::-1]
@@ -317,73 +319,6 @@ def _in_use(code: np.ndarray, texts: list[str]) -> pa.Array:
         place[one] = new.setdefault(texts[one], len(new))
     index = pa.array(place[code], mask=code < 0)
     return pa.DictionaryArray.from_arrays(index, pa.array(list(new), pa.string()))
-
-
-def _ints(values: np.ndarray) -> pa.Array:
-    return pa.array(values, pa.int64(), mask=values == LEAST)
-
-
-def _batch(table: str, columns: Mapping[str, pa.Array | np.ndarray]) -> pa.RecordBatch:
-    return TABLES[table].batch(
-        {c: v if isinstance(v, pa.Array) else _ints(v) for c, v in columns.items()}
-    )
-
-
-def _slices(n: int) -> Iterator[slice]:
-    return (slice(at, at + ROW_GROUP_ROWS) for at in range(0, n, ROW_GROUP_ROWS))
-
-
-def _participations(
-    p: Participations, median: np.ndarray, match: pa.Array, at: slice
-) -> pa.RecordBatch:
-    words = {c: _texts(code[at], pa.array(texts, pa.string())) for c, code, texts in (
-        ("comm", p.comm, p.comms), ("dim", p.dim, p.dims), ("op", p.op, p.ops),
-        ("host", p.host, p.hosts), ("clock", p.clock, p.clocks),
-    )}  # fmt: skip
-    flags = {
-        c: pa.array(getattr(p, c)[at]) for c in ("timed", "decides", "ready_known", "wait_known")
-    }
-    numbers = {c: getattr(p, c)[at] for c in (
-        "step", "bytes", "rank", "start_ns", "end_ns", "ready_ns", "root_start_ns", "shortest_ns",
-        "clock_error_ns", "last_rank", "n_ranks", "n_seen", "n_timed", "n_comparable",
-    )}  # fmt: skip
-    columns = {
-        **words, **flags, **numbers, "collective_id": p.collective[at], "event_id": p.event[at],
-        "median_start_ns": median[at], "match": match[at],
-    }  # fmt: skip
-    return _batch("_made_participations", columns)
-
-
-def _lateness(late: lateness.Lateness, p: Participations, at: slice) -> pa.RecordBatch:
-    columns = {
-        "collective_id": late.collective[at],
-        "clock": _texts(late.clock[at], pa.array(p.clocks, pa.string())),
-        "comm": _texts(late.comm[at], pa.array(p.comms, pa.string())),
-        "paired": pa.array(late.paired[at]),
-        "sure": pa.array(late.sure[at] > 0, mask=late.sure[at] < 0),
-        **{c: getattr(late, c)[at] for c in (
-            "last_rank", "n_comparable", "behind_ns", "behind_median_ns", "median_start_ns",
-            "clock_error_ns", "caused_ns",
-        )},
-    }  # fmt: skip
-    return _batch("_made_lateness", columns)
-
-
-def _instances(whole: instances.Instances, p: Participations, at: slice) -> pa.RecordBatch:
-    words = {c: _texts(code[at], pa.array(texts, pa.string())) for c, code, texts in (
-        ("comm", whole.comm, p.comms), ("dim", whole.dim, p.dims), ("op", whole.op, whole.ops),
-        ("match", whole.match, whole.matches),
-    )}  # fmt: skip
-    known = whole.wait_known[at]
-    columns = {
-        **words, "collective_id": whole.collective[at],
-        "wait_known": pa.array(known > 0, mask=known < 0),
-        **{c: getattr(whole, c)[at] for c in (
-            "step", "bytes", "n_ranks", "n_seen", "first_start_ns", "ready_ns", "end_ns", "wait_ns",
-            "n_clocks", "last_rank", "skew_ns", "clock_error_ns",
-        )},
-    }  # fmt: skip
-    return _batch("_made_instances", columns)
 
 
 def _of_rank(
@@ -406,13 +341,13 @@ def _breakdown(rank: int, whole: added.Added) -> pa.RecordBatch:
     ordinals = np.concatenate([np.repeat(ordinal, n), idle_ordinal])
     s = whole.steps
     steps = np.append(s.step[s.ordinal > 0], LEAST)
-    return _batch(
+    return row_batch(
         "_made_breakdown",
         {
             "rank": np.full(len(classes), rank),
             "ordinal": ordinals,
             "step": steps[ordinals - 1],
-            "class": _texts(classes, pa.array([*walk.CLASSES, *causes.CLASSES])),
+            "class": text_array(classes, pa.array([*walk.CLASSES, *causes.CLASSES])),
             "ns": np.concatenate([ns.ravel(), idle_ns]),
         },
     )
@@ -421,7 +356,7 @@ def _breakdown(rank: int, whole: added.Added) -> pa.RecordBatch:
 def _gaps(made: ranks.OfRank, traits: _Traits, first: int) -> pa.RecordBatch:
     gaps = made.walked.gaps
     n = len(gaps.start_ns)
-    return _batch(
+    return row_batch(
         "_made_gaps",
         {
             "rank": pa.array(np.full(n, made.rank, np.int32)),
@@ -429,7 +364,7 @@ def _gaps(made: ranks.OfRank, traits: _Traits, first: int) -> pa.RecordBatch:
             "gap": np.arange(first, first + n),
             "start_ns": gaps.start_ns,
             "dur_ns": gaps.end_ns - gaps.start_ns,
-            "class": _texts(made.caused.kind, pa.array(causes.CLASSES)),
+            "class": text_array(made.caused.kind, pa.array(causes.CLASSES)),
             "before": traits.names(made.before),
             "after": traits.names(made.after),
             "launch_ns": made.caused.launch_ns,
@@ -440,7 +375,7 @@ def _gaps(made: ranks.OfRank, traits: _Traits, first: int) -> pa.RecordBatch:
 
 def _covered(rank: int, moments: np.ndarray, covered: np.ndarray) -> pa.RecordBatch:
     columns = dict(zip(walk.UNIONS, covered.T, strict=True))
-    return _batch(
+    return row_batch(
         "_made_covered", {"rank": np.full(len(moments), rank), "at_ns": moments, **columns}
     )
 
@@ -450,12 +385,12 @@ def _composition(
 ) -> pa.RecordBatch:
     names = traits.all_names
     what = np.where(c.signature == LEAST, c.name, len(names) + c.signature)
-    return _batch(
+    return row_batch(
         "_made_composition",
         {
             "rank": np.full(len(c.step), rank),
             "step": c.step,
-            "class": _texts(c.kind, pa.array(composed.CLASSES)),
+            "class": text_array(c.kind, pa.array(composed.CLASSES)),
             "what": _in_use(what, [*names, *signatures]),
             "ns": c.ns,
             "pieces": c.pieces,
@@ -464,12 +399,12 @@ def _composition(
 
 
 def _kernels(rank: int, s: kernels.Stats, traits: _Traits) -> pa.RecordBatch:
-    return _batch(
+    return row_batch(
         "_made_kernels",
         {
             "rank": np.full(len(s.count), rank),
             "name": traits.names(s.name),
-            "kind": _texts(s.kind, pa.array(events.KINDS)),
+            "kind": text_array(s.kind, pa.array(events.KINDS)),
             "category": traits.categories(s.category),
             "count": s.count,
             "total_ns": s.total_ns,

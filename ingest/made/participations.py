@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,10 @@ TO_ROOT = ("reduce", "gather")
 
 
 class Participations(NamedTuple):
-    """Arrays of one length, in the order of `collectives`; `LEAST` where a number is null."""
+    """Arrays of one length, in the order of `collectives`; `LEAST` where a number is null.
+
+    Of 32 bits are those that have no more and are never null.
+    """
 
     rank: np.ndarray
     step: np.ndarray
@@ -65,13 +69,17 @@ class Participations(NamedTuple):
 
 
 def find(collectives: pa.Table, comms: pa.Table, known: dict[int, Clock]) -> Participations:
-    """What the view gives. Raises Odd for a row without a rank or operation."""
+    """What the view gives. Raises Odd for a row without a rank or operation.
+
+    A large job has millions of rows: no more columns of them are held at a time than must be.
+    """
     null = int(LEAST)
     rank = ints(collectives, "rank", null)
     op, ops = codes(collectives["op"])
     if np.any(rank == null) or np.any(op < 0):
         raise Odd
     comm, names = codes(collectives["comm"])
+    rank, op, comm = (c.astype(np.int32) for c in (rank, op, comm))
     collective, event = (
         ints(collectives, "collective_id", null),
         ints(collectives, "event_id", null),
@@ -81,56 +89,92 @@ def find(collectives: pa.Table, comms: pa.Table, known: dict[int, Clock]) -> Par
     clock, clocks, own, host, hosts, error = _places(rank, timed, known)
     whole = _wholes(collectives, rank, collective, event, op)
     same = runs(whole.run, clock)
-
-    def of(group: Runs, values: np.ndarray) -> np.ndarray:
-        return values[group.run]
-
-    n_seen = of(whole, whole.length)
-    n_timed = of(whole, whole.total(timed.astype(np.int64)))
-    n_comparable = of(same, same.total(timed.astype(np.int64)))
-    group_size = ints(collectives, "group_size", null)
+    n_seen = whole.length.astype(np.int32)[whole.run]
+    n_timed, n_comparable = _count(whole, timed), _count(same, timed)
     dim, dims, comm_size = _of_comms(comms, comm, names)
-    peer, root = ints(collectives, "peer", null), ints(collectives, "root", null)
-    paired = np.isin(op, [i for i, o in enumerate(ops) if o in PAIRED])
-    n_ranks = _n_ranks(ops, op, paired, rank, peer, of(whole, whole.most(group_size)), comm_size,
-                       n_seen)  # fmt: skip
-    most = np.iinfo(np.int64).max
-    shortest = of(whole, whole.least(np.where(timed, end - start, most)))
-    last_start = of(same, same.most(start))
-    at_last = np.where(start == last_start, rank, most)
-    last_rank = of(same, same.least(at_last))
-    root_start = of(same, same.most(np.where(timed & (rank == root), start, LEAST)))
-    known_own = np.where(own >= 0, own, most)
-    one_host = of(same, same.most(np.where(own >= 0, own, -1))) == np.where(
-        of(same, same.least(known_own)) == most, -1, of(same, same.least(known_own))
+    n_ranks, bytes_ = _sizes(collectives, ops, op, rank, whole, n_seen, comm_size)
+    shortest = whole.least(np.where(timed, end - start, _MOST))
+    shortest = np.where(shortest == _MOST, LEAST, shortest)[whole.run]
+    del whole
+    last_start = same.most(start)[same.run]
+    last_rank = same.least(np.where(start == last_start, rank, np.iinfo(np.int32).max))
+    error = _errors(same, own, host, error, n_comparable)
+    del own
+    root = ints(collectives, "root", null)
+    root_start = same.most(np.where(timed & (rank == root), start, LEAST))[same.run]
+    ready, ready_known = _ready(
+        ops, op, rank, root, start, last_start, root_start, n_comparable, n_ranks
     )
-    largest_error = of(same, same.most(error))
-    bytes_ = of(whole, whole.most(_message_bytes(collectives, ops, op, n_ranks)))
-    coalesced = ints(collectives, "coalesced", null)
-    shares = (coalesced > 1) & (peer != LEAST) & (event != LEAST) & paired
-    from_root = np.isin(op, [i for i, o in enumerate(ops) if o in FROM_ROOT])
-    to_root = np.isin(op, [i for i, o in enumerate(ops) if o in TO_ROOT])
-    is_root = (root != LEAST) & (rank == root)
-    ready = np.where(from_root, np.maximum(root_start, start),
-                     np.where(to_root & ~is_root, start, last_start))  # fmt: skip
-    enough = (n_ranks != LEAST) & (n_comparable >= n_ranks)
-    pair_known = np.where(
-        from_root, root_start != LEAST,
-        np.where(to_root, (root != LEAST) & (~is_root | enough), enough),
-    )  # fmt: skip
-    decides, ready_known = _shared(
-        shares, rank, event, timed, ready, n_comparable, peer, collective, pair_known
+    del root
+    decides = _shared(
+        collectives, ops, op, rank, event, timed, ready, n_comparable, collective, ready_known
     )
+    group_size = ints(collectives, "group_size", null)
     members = np.where(group_size != LEAST, group_size, comm_size)
     wait_known = (n_timed > 1) | (members == 1) | ((collective != LEAST) & ready_known)
     return Participations(
         rank, ints(collectives, "step", null), collective, event, comm, names, dim, dims, op, ops,
-        clock, clocks, host, hosts, timed, decides, start, end, ready, root_start,
-        np.where(shortest == most, LEAST, shortest), bytes_, n_ranks, n_seen, n_timed, n_comparable,
-        last_rank, last_start,
-        np.where(n_comparable == 1, 0, np.where(one_host & (host >= 0), 0, largest_error)),
+        clock, clocks, host, hosts, timed, decides, start, end, ready, root_start, shortest, bytes_,
+        n_ranks, n_seen, n_timed, n_comparable, last_rank[same.run], last_start, error,
         ready_known, wait_known, same,
     )  # fmt: skip
+
+
+_MOST = np.iinfo(np.int64).max
+
+
+def _count(of: Runs, rows: np.ndarray) -> np.ndarray:
+    """int32[rows]: how many of these rows (bool) are in the run of each."""
+    return of.total(rows.astype(np.int32)).astype(np.int32)[of.run]
+
+
+def _sizes(
+    collectives: pa.Table, ops: list[str], op: np.ndarray, rank: np.ndarray, whole: Runs,
+    n_seen: np.ndarray, comm_size: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """By row how many ranks take part, and the message's size."""
+    null = int(LEAST)
+    group_size = whole.most(ints(collectives, "group_size", null))[whole.run]
+    paired = _among(ops, op, PAIRED)
+    peer = ints(collectives, "peer", null)
+    n_ranks = _n_ranks(ops, op, paired, rank, peer, group_size, comm_size, n_seen)
+    del group_size, peer
+    size = _message_bytes(collectives, ops, op, n_ranks)
+    return n_ranks, whole.most(size)[whole.run]
+
+
+def _among(ops: list[str], op: np.ndarray, these: Sequence[str]) -> np.ndarray:
+    """bool: the operation is one of these."""
+    return np.array([o in these for o in ops], bool)[op]
+
+
+def _errors(
+    same: Runs, own: np.ndarray, host: np.ndarray, error: np.ndarray, n_comparable: np.ndarray
+) -> np.ndarray:
+    """By row the error of the clocks of its collective: none within a host."""
+    none = np.int32(np.iinfo(np.int32).max)
+    lowest = same.least(np.where(own >= 0, own, none))
+    one_host = (same.most(own) == np.where(lowest == none, -1, lowest))[same.run]
+    largest = same.most(error)[same.run]
+    largest[(n_comparable == 1) | (one_host & (host >= 0))] = 0
+    return largest
+
+
+def _ready(
+    ops: list[str], op: np.ndarray, rank: np.ndarray, root: np.ndarray, start: np.ndarray,
+    last_start: np.ndarray, root_start: np.ndarray, n_comparable: np.ndarray, n_ranks: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """By row from when it could have finished, and whether all that decide that were seen."""
+    from_root, to_root = _among(ops, op, FROM_ROOT), _among(ops, op, TO_ROOT)
+    is_root = (root != LEAST) & (rank == root)
+    ready = np.where(from_root, np.maximum(root_start, start),
+                     np.where(to_root & ~is_root, start, last_start))  # fmt: skip
+    enough = (n_ranks != LEAST) & (n_comparable >= n_ranks)
+    known = np.where(
+        from_root, root_start != LEAST,
+        np.where(to_root, (root != LEAST) & (~is_root | enough), enough),
+    )  # fmt: skip
+    return ready, known
 
 
 def _aligned(
@@ -161,14 +205,14 @@ def _places(
     owns = sorted({c.own for c in of if c is not None})
     hosts = sorted({c.host for c in of if c is not None and c.host is not None})
     at = {t: i for i, t in enumerate(clocks)}
-    clock = np.array([at[t] for t in names], np.int64)[row] if len(ranks) else rank
+    clock = np.array([at[t] for t in names], np.int32)[row]
     own_at, host_at = ({t: i for i, t in enumerate(texts)} for texts in (owns, hosts))
-    own = np.array([-1 if c is None else own_at[c.own] for c in of], np.int64)
-    host = np.array([-1 if c is None or c.host is None else host_at[c.host] for c in of], np.int64)
+    own = np.array([-1 if c is None else own_at[c.own] for c in of], np.int32)
+    host = np.array([-1 if c is None or c.host is None else host_at[c.host] for c in of], np.int32)
     error = np.array(
         [LEAST if c is None or c.error_ns is None else c.error_ns for c in of], np.int64
     )
-    clock = np.where(timed, clock, -1)
+    clock[~timed] = -1
     return clock, clocks, own[row], host[row], hosts, error[row]
 
 
@@ -201,7 +245,7 @@ def _of_comms(
     dims = sorted({r["dim"] for r in rows if r["dim"] is not None})
     at = {d: i for i, d in enumerate(dims)}
     mine = [by_name.get(name, {}) for name in names]
-    dim = np.array([at.get(r.get("dim"), -1) for r in mine] + [-1], np.int64)
+    dim = np.array([at.get(r.get("dim"), -1) for r in mine] + [-1], np.int32)
     size = np.array(
         [LEAST if r.get("size") is None else r["size"] for r in mine] + [LEAST], np.int64
     )
@@ -218,6 +262,7 @@ def _n_ranks(
     comm_size: np.ndarray,
     n_seen: np.ndarray,
 ) -> np.ndarray:
+    n_seen = n_seen.astype(np.int64)
     said = np.where(group_size != LEAST, group_size, comm_size)
     whole = np.where(said != LEAST, said, np.where(n_seen == 1, LEAST, n_seen))
     loose = op == (ops.index("send_recv") if "send_recv" in ops else -2)
@@ -235,43 +280,51 @@ def _message_bytes(
     into, out = ints(collectives, "in_bytes", null), ints(collectives, "out_bytes", null)
     most = max(into.max(initial=0), out.max(initial=0))
     within(np.array([float(most) * n_ranks.max(initial=1)]))
-    scaled_in = np.where((into != LEAST) & (n_ranks != LEAST), into * n_ranks, LEAST)
-    scaled_out = np.where((out != LEAST) & (n_ranks != LEAST), out * n_ranks, LEAST)
 
-    def either(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        return np.where(first != LEAST, first, second)
+    def scaled(one: np.ndarray) -> np.ndarray:
+        return np.where((one != LEAST) & (n_ranks != LEAST), one * n_ranks, LEAST)
+
+    def either(first: np.ndarray, second: Callable[[], np.ndarray]) -> np.ndarray:
+        return np.where(first != LEAST, first, second())
 
     found = np.maximum(into, out)
-    for name, value in {
-        "barrier": np.full(len(op), LEAST),
-        "all_gather": either(out, scaled_in),
-        "gather": either(scaled_in, out),
-        "reduce_scatter": either(into, scaled_out),
-        "scatter": either(scaled_out, into),
-        "recv": either(out, into),
-        "send": either(into, out),
-    }.items():
+    values: dict[str, Callable[[], np.ndarray | int]] = {
+        "barrier": lambda: null,
+        "all_gather": lambda: either(out, lambda: scaled(into)),
+        "gather": lambda: either(scaled(into), lambda: out),
+        "reduce_scatter": lambda: either(into, lambda: scaled(out)),
+        "scatter": lambda: either(scaled(out), lambda: into),
+        "recv": lambda: either(out, lambda: into),
+        "send": lambda: either(into, lambda: out),
+    }
+    for name, value in values.items():
         if name in ops:
-            found = np.where(op == ops.index(name), value, found)
+            found = np.where(op == ops.index(name), value(), found)
     return found
 
 
 def _shared(
-    shares: np.ndarray,
+    collectives: pa.Table,
+    ops: list[str],
+    op: np.ndarray,
     rank: np.ndarray,
     event: np.ndarray,
     timed: np.ndarray,
     ready: np.ndarray,
     n_comparable: np.ndarray,
-    peer: np.ndarray,
     collective: np.ndarray,
-    pair_known: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which row of those that share a kernel decides, and whether all its peers were seen."""
-    rows = np.flatnonzero(shares)
-    decides, ready_known = np.ones(len(shares), bool), pair_known.copy()
+    ready_known: np.ndarray,
+) -> np.ndarray:
+    """bool: of those that share a kernel, the row that decides; all others do.
+
+    What they share is known where it is of all of them: `ready_known` says so then.
+    """
+    peer = ints(collectives, "peer", int(LEAST))
+    shares = ints(collectives, "coalesced", int(LEAST)) > 1
+    shares &= (peer != LEAST) & (event != LEAST) & _among(ops, op, PAIRED)
+    rows, decides = np.flatnonzero(shares), np.ones(len(shares), bool)
     if not len(rows):
-        return decides, ready_known
+        return decides
     r, e, t = rank[rows], event[rows], timed[rows].astype(np.int64)
     unmatched = collective[rows] == LEAST
     order = np.lexsort(
@@ -285,8 +338,8 @@ def _shared(
     decides[rows] = False
     decides[rows[order[new]]] = True
     of_kernel = runs(r, e)
-    ready_known[rows] = of_kernel.least(pair_known[rows].astype(np.int64))[of_kernel.run] > 0
-    return decides, ready_known
+    ready_known[rows] = of_kernel.least(ready_known[rows].astype(np.int64))[of_kernel.run] > 0
+    return decides
 
 
 def by_text(texts: list[str]) -> np.ndarray:

@@ -162,7 +162,7 @@ def _cells(
     took_ns: np.ndarray,
 ) -> _Cells:
     order = np.lexsort((end_ns, domain, instance))
-    instance, domain = instance[order], domain[order]
+    instance, domain = instance[order], domain[order].astype(np.int64)
     start = (start_ns[order] - anchor_ns[domain]).astype(np.float64)
     end = (end_ns[order] - anchor_ns[domain]).astype(np.float64)
     first = _edges(instance, domain)

@@ -58,6 +58,7 @@ def tear_signatures(rows: Rows, state: Instances, index: np.ndarray) -> None:
     at = index[order]
 
     def differ(code: np.ndarray) -> np.ndarray:
+        code = code.astype(np.int64)
         low = np.minimum.reduceat(np.where(code < 0, np.iinfo(np.int64).max, code), first)
         high = np.maximum.reduceat(code, first)
         return (low < high) & (high >= 0)

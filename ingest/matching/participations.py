@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,6 @@ class Rows(NamedTuple):
     """
 
     rank: np.ndarray
-    slot: np.ndarray
-    """row of the rank in `ranks`, sorted by rank"""
     domain: np.ndarray
     comm: np.ndarray
     """code in comm names, -1 none"""
@@ -73,7 +72,7 @@ class Rows(NamedTuple):
         each = 2 + int(self.op.max(initial=-1))
         op = np.where(np.isin(self.comm, self.by_function), 1 + self.op, each)
         who = 1 + max(NUMBERED_BY.values())
-        return (self.comm * (each + 1) + op) * who + self.counter
+        return (self.comm.astype(np.int64) * (each + 1) + op) * who + self.counter
 
     @property
     def counted(self) -> np.ndarray:
@@ -159,54 +158,97 @@ def read(
     `comm_names` gets the names that only rows know. Rows of a rank that is not in `ranks` have no
     times: nobody says on which clock. Rows of no rank are loose.
     """
-    rank = ints(table, "rank")
     of_ranks = ints(ranks, "rank")
-    timed = timed_rows(table) & np.isin(rank, of_ranks)
-    start = np.where(timed, ints(table, "start_ns", 0), 0)
-    end = np.where(timed, ints(table, "end_ns", 0), 0)
-    seq, event = ints(table, "seq"), ints(table, "event_id")
     comm, texts = codes(table.column("comm"), comm_names)
     if len(texts) > len(comm_names):
         comm_names += texts[len(comm_names) :]
     op, ops = codes(table.column("op"))
     dtype, dtypes = codes(table.column("dtype"))
-    source, sources = codes(table.column("source"))
-    size_in, size_out = ints(table, "in_bytes"), ints(table, "out_bytes")
-    peer, group_size = ints(table, "peer"), ints(table, "group_size")
-    stream = ints(table, "stream", -2)
-    keys = (size_out, size_in, dtype, op, peer, comm, stream, seq, event, end, start, ~timed, rank)
-    order = np.lexsort(keys)
-    table_of_op = np.array([sequences.op_mask(o) for o in ops] + [sequences.ANY_OP], np.int64)
+    timed = timed_rows(table) & np.isin(ints(table, "rank"), of_ranks)
+    comm, op, dtype = (c.astype(np.int32) for c in (comm, op, dtype))
+    order = _canonical(table, timed, comm, op, dtype)
+    comm, op, dtype, timed = comm[order], op[order], dtype[order], timed[order]
+
+    def sorted_ints(name: str, null: int = -1) -> np.ndarray:
+        return ints(table, name, null)[order]
+
+    def narrow(name: str) -> np.ndarray:
+        """Of a column that has no more than 32 bits."""
+        return sorted_ints(name).astype(np.int32)
+
+    table_of_op = np.array([sequences.op_mask(o) for o in ops] + [sequences.ANY_OP], np.int32)
     is_p2p = np.array([o in P2P_OPS for o in ops] + [False])
     is_barrier = np.array([o in BARRIER_OPS for o in ops] + [False])
     # A bare SendRecv kernel is an all-to-all unless time says otherwise. With a number, or several
     # operations in it, it is a group of sends and receives: those number each rank for itself.
     is_group = np.array([o == "send_recv" for o in ops] + [False])[op]
-    coalesced = ints(table, "coalesced")
+    rank, peer, coalesced = narrow("rank"), narrow("peer"), narrow("coalesced")
+    seq, group_size = sorted_ints("seq"), narrow("group_size")
     p2p = is_p2p[op] & (peer >= 0) & (rank >= 0)
     bare = is_group & ~p2p & (seq < 0) & (coalesced < 0)
     loose = (is_p2p[op] & ~p2p & ~bare) | (rank < 0)
     if "unknown" in dtypes:
-        dtype = np.where(dtype == dtypes.index("unknown"), -1, dtype)
-    by_rank = np.argsort(of_ranks, kind="stable")
-    sorted_ranks = of_ranks[by_rank]
-    slot = np.searchsorted(sorted_ranks, rank[order])
-    slot = np.clip(slot, 0, max(len(sorted_ranks) - 1, 0))
-    domain = domains[by_rank][slot] if len(by_rank) else np.zeros(len(rank), np.int64)
+        dtype[dtype == dtypes.index("unknown")] = -1
+    size_in, size_out = sorted_ints("in_bytes"), sorted_ints("out_bytes")
+    size = _whole_size(ops, op, size_in, size_out, group_size, p2p)
+    exchanged = np.where(
+        table_of_op[op] == sequences.op_mask("all_to_all"), np.maximum(size_in, size_out), -1
+    )
+    del size_in, size_out
+    start = np.where(timed, sorted_ints("start_ns", 0), 0)
+    end = np.maximum(start, np.where(timed, sorted_ints("end_ns", 0), 0))
+    source, sources = codes(table.column("source"))
+    source = source[order]
     recorded = source == (sources.index("recorded") if "recorded" in sources else -2)
     native = np.array([c.startswith(COUNTS_BY_FUNCTION) for c in texts] + [False])
-    who = np.array([[numbered_by(s, n) for n in (False, True)] for s in [*sources, None]])
+    who = np.array([[numbered_by(s, n) for n in (False, True)] for s in [*sources, None]], np.int32)
+    counter = who[source, native[comm].astype(np.int8)]
+    del source
     rows = Rows(
-        rank[order], slot, domain, comm[order], seq[order], op[order], table_of_op[op][order],
-        dtype[order], _whole_size(ops, op, size_in, size_out, group_size, p2p)[order], start[order],
-        np.maximum(start, end)[order], stream[order], ints(table, "step")[order], event[order],
-        peer[order], group_size[order], coalesced[order], (is_barrier[op] | bare)[order],
-        p2p[order], loose[order], recorded[order], timed[order],
-        np.flatnonzero(native), who[source, native[comm].astype(np.int64)][order],
-        np.where(table_of_op[op] == sequences.op_mask("all_to_all"),
-                 np.maximum(size_in, size_out), -1)[order],
+        rank, _domains(rank, of_ranks, domains), comm, seq, op, table_of_op[op], dtype, size, start,
+        end, sorted_ints("stream", -2), sorted_ints("step"), sorted_ints("event_id"), peer,
+        group_size, coalesced, is_barrier[op] | bare, p2p, loose, recorded, timed,
+        np.flatnonzero(native), counter, exchanged,
     )  # fmt: skip
     return order, rows
+
+
+_TIES = ["end_ns", "event_id", "seq", "stream", "peer", "in_bytes", "out_bytes"]
+
+
+def _domains(rank: np.ndarray, of_ranks: np.ndarray, domains: np.ndarray) -> np.ndarray:
+    """int32: the clock domain of each row's rank."""
+    by_rank = np.argsort(of_ranks, kind="stable")
+    if not len(by_rank):
+        return np.zeros(len(rank), np.int32)
+    slot = np.searchsorted(of_ranks[by_rank], rank)
+    return domains[by_rank].astype(np.int32)[np.minimum(slot, len(by_rank) - 1)]
+
+
+def _canonical(
+    table: pa.Table, timed: np.ndarray, comm: np.ndarray, op: np.ndarray, dtype: np.ndarray
+) -> np.ndarray:
+    """The order of `Rows`: by rank and time, and where these tie by all else that is known."""
+    rank, start = ints(table, "rank"), np.where(timed, ints(table, "start_ns", 0), 0)
+    order = np.lexsort((start, ~timed, rank))
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for key in (rank, timed, start):
+        key = key[order]
+        same &= key[1:] == key[:-1]
+    tied = np.append(same, False) | np.append(False, same) if len(order) else same
+    if not tied.any():
+        return order
+    rows = order[tied]
+    group = np.cumsum(np.append(True, ~same))[tied]
+    some = table.select(_TIES).take(pa.array(rows))
+    end = np.where(timed[rows], ints(some, "end_ns", 0), 0)
+    keys = (
+        ints(some, "out_bytes"), ints(some, "in_bytes"), dtype[rows], op[rows],
+        ints(some, "peer"), comm[rows], ints(some, "stream", -2), ints(some, "seq"),
+        ints(some, "event_id"), end, group,
+    )  # fmt: skip
+    order[tied] = rows[np.lexsort(keys)]
+    return order
 
 
 def _whole_size(
@@ -219,24 +261,28 @@ def _whole_size(
 ) -> np.ndarray:
     """Bytes by which ranks can be compared: equal on all ranks of one operation; -1 if unknown."""
     size = np.full(len(op), -1, dtype=np.int64)
-    scaled_in = np.where((size_in >= 0) & (n > 0), size_in * n, -1)
-    scaled_out = np.where((size_out >= 0) & (n > 0), size_out * n, -1)
-    whole = {
-        "all_reduce": np.maximum(size_in, size_out),
-        "all_gather": np.where(size_out >= 0, size_out, scaled_in),
-        "reduce_scatter": np.where(size_in >= 0, size_in, scaled_out),
-        "broadcast": np.maximum(size_in, size_out),
-        "reduce": size_in,
-        "gather": size_in,
-        "scatter": size_out,
-        "send": np.maximum(size_in, size_out),
-        "recv": np.maximum(size_in, size_out),
+
+    def scaled(one: np.ndarray) -> np.ndarray:
+        return np.where((one >= 0) & (n > 0), one * n, -1)
+
+    whole: dict[str, Callable[[], np.ndarray]] = {
+        "all_reduce": lambda: np.maximum(size_in, size_out),
+        "all_gather": lambda: np.where(size_out >= 0, size_out, scaled(size_in)),
+        "reduce_scatter": lambda: np.where(size_in >= 0, size_in, scaled(size_out)),
+        "broadcast": lambda: np.maximum(size_in, size_out),
+        "reduce": lambda: size_in,
+        "gather": lambda: size_in,
+        "scatter": lambda: size_out,
+        "send": lambda: np.maximum(size_in, size_out),
+        "recv": lambda: np.maximum(size_in, size_out),
         # what goes and what comes: the peer has the two the other way around
-        "send_recv": np.where(p2p & (size_in >= 0) & (size_out >= 0), size_in + size_out, -1),
+        "send_recv": lambda: np.where(
+            p2p & (size_in >= 0) & (size_out >= 0), size_in + size_out, -1
+        ),
     }
     for name, value in whole.items():
         if name in ops:
-            size = np.where(op == ops.index(name), value, size)
+            size = np.where(op == ops.index(name), value(), size)
     return size
 
 

@@ -78,12 +78,12 @@ def resolve(collectives: pa.Table, ranks: pa.Table, comms: pa.Table, steps: pa.T
     rows, known, names = unnamed_world(rows, known, names, world)
 
     by_number(rows, state)
-    clocks = _clocks(rows, state, anchor)
-    clocks = by_order(rows, state, clocks, known)
-    clocks = _clocks(rows, state, anchor)
+    told = _Clocks(anchor)
+    clocks = by_order(rows, state, told.of(rows, state), known)
+    clocks = told.of(rows, state)
     judge(rows, state, clocks)
     rows = drop_unproven(rows, state, known)
-    clocks = _clocks(rows, state, anchor)
+    clocks = told.of(rows, state)
     point_to_point(rows, state, clocks)
 
     match = matches(rows, state, known)
@@ -112,6 +112,22 @@ def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
     nothing = low > high
     low[nothing] = high[nothing] = 0
     return low + (high - low) // 2
+
+
+class _Clocks:
+    """The clocks that instances tell, worked out again only where these are others."""
+
+    def __init__(self, anchor: np.ndarray):
+        self._anchor = anchor
+        self._group = np.empty(0, np.int64)
+        self._found: clock.Clocks | None = None
+
+    def of(self, rows: Rows, state: Instances) -> clock.Clocks:
+        """Of rows, of which nothing but their communicators may change from call to call."""
+        if self._found is None or not np.array_equal(self._group, state.group):
+            self._group = state.group.copy()
+            self._found = _clocks(rows, state, self._anchor)
+        return self._found
 
 
 def _clocks(rows: Rows, state: Instances, anchor: np.ndarray) -> clock.Clocks:

@@ -15,7 +15,7 @@ from retime.analysis import doors
 from retime.ingest import sorting, store
 from retime.ingest.errors import UsageError
 from retime.ingest.keeping import slices
-from retime.ingest.made import OF_EVENTS, beside, compared, events, marks, tasks
+from retime.ingest.made import OF_EVENTS, beside, compared, events, marks, own, tasks
 from retime.ingest.made.aligned import Odd
 from retime.ingest.run import ingest
 from retime.ingest.schema import TABLES
@@ -51,14 +51,15 @@ def made(wh: Path) -> set[str]:
 
 
 def test_tables_of_events_are_known() -> None:
-    beside_them = {marks.TABLE, compared.KERNELS, *tasks.ALL}
+    beside_them = {marks.TABLE, compared.KERNELS, own.GAPS, *tasks.ALL}
     assert {*loader.STORED.values(), *loader.SPARED.values(), *beside_them} >= OF_EVENTS
     assert all(TABLES[t].made for t in OF_EVENTS)
 
 
 @pytest.mark.parametrize("readable", [True, False])
 def test_a_job_with_a_damaged_file_of_events_is_derived(wh: Path, readable: bool) -> None:
-    of_large_jobs = {beside.TABLE, marks.TABLE, compared.TABLE, compared.KERNELS, *tasks.ALL}
+    of_large_jobs = {beside.TABLE, marks.TABLE, compared.TABLE, compared.KERNELS, own.STRETCHES,
+                     own.GAPS, *tasks.ALL}  # fmt: skip
     assert made(wh) >= OF_EVENTS - of_large_jobs
     forget_derived(wh)
     damaged = min((wh / "job=j" / "events").iterdir())

@@ -4,13 +4,16 @@ import importlib.util
 import random
 import tarfile
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.ingest import matching, schema
+from retime.ingest.matching import participations, resolution
 
 
 def beside(name):
@@ -589,3 +592,33 @@ def test_hosts_are_inferred_from_devices_that_count_around():
 )
 def test_hosts_are_unknown_where_devices_leave_a_choice(columns):
     assert {h[:2] for h in hosts_of(**columns)} == {(None, "unknown")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_of_rows_is_that_by_all_that_is_known_of_them(seed: int):
+    r = np.random.default_rng(seed)
+    n = 300
+
+    def some(least: int, most: int) -> pa.Array:
+        return pa.array(r.integers(least, most, n), mask=r.random(n) < 0.2)
+
+    names = ("rank", "start_ns", "end_ns", "event_id", "seq", "stream", "peer", "in_bytes",
+             "out_bytes")  # fmt: skip
+    table = pa.table({name: some(0, 3) for name in names})
+    comm, op, dtype = r.integers(-1, 2, (3, n))
+    timed = r.random(n) < 0.7
+    found = participations._canonical(table, timed, comm, op, dtype)
+    get = partial(participations.ints, table)
+    start, end = (np.where(timed, get(name, 0), 0) for name in ("start_ns", "end_ns"))
+    keys = (get("out_bytes"), get("in_bytes"), dtype, op, get("peer"), comm, get("stream", -2),
+            get("seq"), get("event_id"), end, start, ~timed, get("rank"))  # fmt: skip
+    assert np.array_equal(found, np.lexsort(keys))
+
+
+def test_clocks_are_worked_out_once_where_numbers_match_all(monkeypatch):
+    found = []
+    estimate = resolution._estimate
+    monkeypatch.setattr(resolution, "_estimate", lambda *a: found.append(1) or estimate(*a))
+    job = sim.simulate([sim.Op("w", FOUR), sim.Op("w", FOUR, "all_gather")], ranks=4)
+    assert matches(job, resolve(job)) == {(4, "exact"): 12}
+    assert len(found) == 1

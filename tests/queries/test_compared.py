@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from retime.ingest.made import beside, compared
+from retime.ingest.made import beside, compared, own
 from retime.queries import loader
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -21,12 +21,26 @@ BODY = (
     .rpartition("\nSELECT\n    x.*")[0]
 )
 COMPUTING = "FROM excess WHERE class = 'compute' AND explains"
+COMMUNICATING = "FROM excess WHERE class IN ('wait', 'comm', 'transfer') AND explains"
+CLASSES = ("idle_launch_bound", "idle_data_loading", "garbage_collection")
+IDLING = "FROM excess WHERE (class LIKE 'idle%' OR class = 'garbage_collection') AND explains"
+
+
+def of_blamed(condition: str, class_: str) -> str:
+    """The body, in which all ranks that hold others up are of a class."""
+    every = f"SELECT job, rank, key, comm AS late_on, '{class_}' AS class FROM blamed"
+    return BODY.replace(condition, every)
+
+
 QUERIES = {
     "sums": f"{BODY} FROM wide",
     # Of all keys, not only of those whose compute stands out.
     "kernels": BODY.replace(COMPUTING, "SELECT DISTINCT job, key, rank, 1 AS ranks FROM stretches")
     + " FROM by_kernel",
     "causes": "FROM _explained",
+    "needed": f"{BODY} FROM blamed JOIN needed USING (job, key, rank)",
+    "against": f"{of_blamed(COMMUNICATING, 'wait')} FROM against",
+    **{f"gaps {c}": f"{of_blamed(IDLING, c)} FROM gaps" for c in CLASSES},
 }
 
 
@@ -95,7 +109,7 @@ def pair(tmp_path: Path, rows: dict[str, made_up.Rows]) -> tuple[list[dict], set
 def test_stored_sums_are_those_of_all_work(tmp_path: Path, monkeypatch, seed: int):
     monkeypatch.setattr(beside, "LEAST_ROWS", 1)
     (stored, computed), made = pair(tmp_path, job(seed))
-    assert {compared.TABLE, compared.KERNELS} <= made
+    assert {compared.TABLE, compared.KERNELS, own.STRETCHES} <= made
     assert computed["sums"]
     for name in QUERIES:
         assert stored[name] == computed[name], name
@@ -105,10 +119,10 @@ def test_a_rank_without_a_device_is_left_to_the_view(tmp_path: Path, monkeypatch
     monkeypatch.setattr(beside, "LEAST_ROWS", 1)
     rows = job(0)
     rows["events"] = [e for e in rows["events"] if e["rank"] or e["kind"] != "kernel"]
-    own = {"rank": 0, "event_id": 7, "kind": "host_op", "name": "aten::mm", "dur_ns": 9}
-    rows["events"].append({**own, "start_ns": rows["ranks"][0]["start_ns"]})
+    alone = {"rank": 0, "event_id": 7, "kind": "host_op", "name": "aten::mm", "dur_ns": 9}
+    rows["events"].append({**alone, "start_ns": rows["ranks"][0]["start_ns"]})
     (stored, computed), made = pair(tmp_path, rows)
-    assert compared.TABLE not in made
+    assert not made & {compared.TABLE, own.STRETCHES, own.GAPS}
     assert stored == computed
 
 
@@ -116,6 +130,6 @@ def test_too_many_kernels_are_left_to_the_view(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(beside, "LEAST_ROWS", 1)
     monkeypatch.setattr(compared, "MOST_ROWS", 3)
     (stored, computed), made = pair(tmp_path, job(0))
-    assert not made & {compared.TABLE, compared.KERNELS}
+    assert not made & {compared.TABLE, compared.KERNELS, own.STRETCHES, own.GAPS}
     assert {beside.TABLE} <= made
     assert stored == computed

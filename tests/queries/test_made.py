@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from retime.ingest import sorting
-from retime.ingest.made import beside, causes, events, make, parts
+from retime.ingest.made import beside, causes, collectives, events, make, parts
 from retime.queries import loader
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -57,7 +57,8 @@ def test_a_rank_by_parts_of_its_time_is_the_same(tmp_path: Path, monkeypatch, re
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_stored_rows_are_those_that_are_computed(tmp_path: Path, seed: int):
+def test_stored_rows_are_those_that_are_computed(tmp_path: Path, monkeypatch, seed: int):
+    monkeypatch.setattr(collectives, "MANY_PARTICIPATIONS", 1)
     files, made = made_up.written(tmp_path / "j", made_up.job(seed))
     assert "_made_breakdown" in made  # nothing in these jobs is left to the views
     stored = loader.connect({"j": {**files, **made}}, threads=1)
