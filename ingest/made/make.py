@@ -15,7 +15,7 @@ from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
 from ..schema import TABLES, TEXT
-from ..sorting import ScratchError
+from ..scratch import ScratchError
 from ..store import Folder
 from ..writer import ROW_GROUP_ROWS, PartWriter, Written
 from . import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -11,10 +12,12 @@ from ..collect import Collector
 from ..errors import UnusableInput, line_of
 from ..kineto.steps import HostSteps, host_steps, steps_batch
 from . import diagnostics, metrics, nvtx, operations, stepnames
+from .callranges import Calls
 from .collectives import Writer
 from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME
 from .comms import Comms
-from .rows import Maker, Rank, calls_of
+from .rank import Rank, calls_of
+from .rows import Maker
 from .tables import Report, open_report
 from .times import Clock, clock_of
 from .who import Job, Said, job_of
@@ -102,7 +105,7 @@ def _step_rows(ranks: dict[int, Rank]) -> Iterator[Out]:
 
 def _collective_rows(
     report: Report, c: Collector, job: Job, clock: Clock, ranks: dict[int, Rank],
-    calls: nvtx.CallRanges, maker: Maker, rank_of: dict[int, int],
+    calls: Calls, maker: Maker, rank_of: dict[int, int],
 ) -> Iterator[Out]:  # fmt: skip
     from_payload = any(p.by_payload for p in job.processes)
     comms = Comms(calls, rank_of, from_payload)
@@ -118,16 +121,15 @@ def _collective_rows(
     writer = Writer(c, comms, job.world, clock.word)
     traced = operations.read(report, clock, ranks)
     for key, r in ranks.items():
-        mine = calls.of(key)
         kernels = maker.comm_kernels.get(r.rank)
         told = traced.get(r.rank, [])
         if kernels is not None:
             loads, told = operations.dealt(told, kernels)
-            writer.kernels(r.rank, kernels, calls, mine, loads)
+            yield from writer.kernels(r.rank, kernels, partial(calls.of, key), loads)
         if told:
             writer.operations(r.rank, r.steps, told)
-        elif kernels is None and len(mine):
-            writer.host_only(r.rank, r.steps, calls, mine)
+        elif kernels is None and calls.any_of(key):
+            yield from writer.host_only(r.rank, r.steps, calls.of(key))
         yield from c.full()
     comms.rows(c, writer.used)
     writer.trial_comm()
