@@ -60,16 +60,52 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
 
     Raises WarehouseError where a source's file cannot be read or `target` cannot be written.
     """
-    from . import dims, one_job, remarks, steps, transfers
-    from .joining import join
-    from .joining.ranks import one_a_rank, ranks_with_times
     from .made import make
-    from .matching.communicators import world_size
-    from .matching.resolution import resolve
 
     memory.give_back()  # what sources took that were read by this process
     job = store.folder(place)
     manifests = sorted(manifests, key=lambda m: m.id)
+    tables, digest = _tables(job, manifests)
+    memory.give_back()  # and what these are made of
+    generation = generation_id([m.id for m in manifests], digest)
+    parts: dict[str, list[Part]] = {}
+    with rooms.writing(target):
+        writer = PartWriter(target)
+        for name, table in tables.items():
+            tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
+            for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
+                writer.write(name, batch)
+        try:
+            # While these are encoded: they are closed, which waits for the disk, after it.
+            made = make.write(target, job, manifests, tables)
+        except BaseException:
+            writer.abort()
+            raise
+        for written in [*writer.close(), *made]:
+            file = generation_part(written.table, generation)
+            (target / file).parent.mkdir(exist_ok=True)
+            os.replace(target / written.file, target / file)
+            parts[written.table] = [Part(file, written.rows, written.bytes, written.sha256)]
+    return Generation(
+        id=generation,
+        sources=[m.id for m in manifests],
+        tables=parts,
+        tool_version=__version__,
+        created_at_ns=time.time_ns(),
+        summary=summary.of_tables(
+            tables, manifests, _lost(job, manifests), [p for of_it in parts.values() for p in of_it]
+        ),
+    )
+
+
+def _tables(job: Folder, manifests: list[Manifest]) -> tuple[dict[str, pa.Table], str]:
+    """The derived tables, but for what is made of them, and the digest of the job's settings."""
+    from . import dims, one_job, remarks, steps, transfers
+    from .joining import join
+    from .joining.ranks import one_a_rank, ranks_with_times
+    from .matching.communicators import world_size
+    from .matching.resolution import resolve
+
     views = {
         t: _rows(t, job, [p for m in manifests for p in part_of_source(m, t)])
         for t in ("collectives", "comms", "steps", "transfers")
@@ -109,35 +145,7 @@ def derive_into(target: Path, place: Place, manifests: list[Manifest]) -> Genera
             [problem_rows([(None, p) for p in problems]), remarks.rows(manifests)]
         ),
     }
-    generation = generation_id([m.id for m in manifests], digest)
-    parts: dict[str, list[Part]] = {}
-    with rooms.writing(target):
-        writer = PartWriter(target)
-        for name, table in tables.items():
-            tables[name] = table = _sorted(name, table.select(TABLES[name].schema.names))
-            for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
-                writer.write(name, batch)
-        try:
-            # While these are encoded: they are closed, which waits for the disk, after it.
-            made = make.write(target, job, manifests, tables)
-        except BaseException:
-            writer.abort()
-            raise
-        for written in [*writer.close(), *made]:
-            file = generation_part(written.table, generation)
-            (target / file).parent.mkdir(exist_ok=True)
-            os.replace(target / written.file, target / file)
-            parts[written.table] = [Part(file, written.rows, written.bytes, written.sha256)]
-    return Generation(
-        id=generation,
-        sources=[m.id for m in manifests],
-        tables=parts,
-        tool_version=__version__,
-        created_at_ns=time.time_ns(),
-        summary=summary.of_tables(
-            tables, manifests, _lost(job, manifests), [p for of_it in parts.values() for p in of_it]
-        ),
-    )
+    return tables, digest
 
 
 def _lost(job: Folder, manifests: list[Manifest]) -> int:

@@ -17,7 +17,7 @@ RUN_ROWS = 1 << 17
 LEAST_RUN_ROWS = 1 << 10
 MARK_ROWS = 1 << 12
 """Of a run on the disk the keys of every so-manieth row stay in memory."""
-MERGED_ROWS = 1 << 17
+MERGED_ROWS = 1 << 16
 """Rows that are brought together from all runs at a time, or somewhat more."""
 BLOCK_ROWS = 1 << 16
 HELD_BLOCKS = 8

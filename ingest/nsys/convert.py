@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from .. import memory
 from ..collect import Collector
 from ..errors import UnusableInput, line_of
 from ..kineto.steps import HostSteps, host_steps, steps_batch
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 Out = tuple[str, pa.RecordBatch]
+
+GIVE_BACK_ROWS = 1_000_000
+"""Of so many rows of events the memory that making them took is given back."""
 
 
 def tables_of(source: Source, rank: int | None) -> Iterator[Out]:
@@ -76,8 +80,14 @@ def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> It
 
 
 def _as(table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Out]:
+    rows = 0
     for batch in batches:
         yield table, batch
+        rows += batch.num_rows
+        if rows >= GIVE_BACK_ROWS:
+            memory.give_back()
+            rows = 0
+    memory.give_back()  # the next table needs it in another shape
 
 
 def _steps(found: nvtx.StepRanges, key: int, c: Collector, rank: int) -> HostSteps:

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from .. import kernels
+from ..kineto.events import record_batch
 from ..kineto.rawbatch import NULL
 from ..kineto.steps import numbers_of, step_index_at
-from ..schema import TABLES, TEXT, event_id
+from ..schema import TEXT, event_id
 from ..scratch import Scratch
 from ..sorting import Lookup, Sorted, share
 from . import nvtx
@@ -242,7 +243,8 @@ def events(columns: dict) -> Iterator[pa.RecordBatch]:
             )
     n = len(made["event_id"])
     for at in range(0, n, BATCH_ROWS):
-        yield TABLES["events"].batch({k: v.slice(at, BATCH_ROWS) for k, v in made.items()})
+        its = {name: v.slice(at, BATCH_ROWS) for name, v in made.items()}
+        yield record_batch(its, min(BATCH_ROWS, n - at))
 
 
 def _ids(rank: int, table: str, row: np.ndarray) -> np.ndarray:
