@@ -19,7 +19,7 @@ MARK_ROWS = 1 << 12
 """Of a run on the disk the keys of every so-manieth row stay in memory."""
 MERGED_ROWS = 1 << 16
 """Rows that are brought together from all runs at a time, or somewhat more."""
-BLOCK_ROWS = 1 << 16
+BLOCK_ROWS = 1 << 14
 HELD_BLOCKS = 8
 """Of a `Lookup` on the disk so many blocks of so many rows are in memory at a time."""
 

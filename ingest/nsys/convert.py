@@ -68,6 +68,8 @@ def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> It
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH):
             yield from _as("events", maker.device(table))
         yield from _as("events", maker.synchronisation())
+        for r in ranks.values():
+            r.calls.close()  # nothing else is launched
         yield from _as("events", maker.host(RUNTIME, "runtime"))
         yield from _as("events", maker.host(OVERHEAD, "overhead"))
         yield from _as("events", maker.ranges())
