@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ..schema import TABLES, TEXT
+from ..schema import TABLES
 from . import causes
-from .aligned import UNKNOWN, Clock, Windows, within
+from .aligned import UNKNOWN, Clock, Windows
 from .lateness import Lateness
 from .participations import Participations
 from .segmented import LEAST, runs
@@ -302,42 +302,3 @@ def _latest(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
     order = np.argsort(start, kind="stable")
     until = np.append(np.maximum.accumulate(end[order]), LEAST)
     return until[np.searchsorted(start[order], at, "right") - 1]
-
-
-class Work(NamedTuple):
-    """A rank's kernels other than communication; arrays of one length."""
-
-    name: np.ndarray
-    """code, -1 null"""
-    start_ns: np.ndarray
-    """on the job's clock"""
-    dur_ns: np.ndarray
-    blocks: np.ndarray
-    """`LEAST` null"""
-
-
-def kernels(rank: int, s: Stretches, work: Work, names: list[str]) -> pa.RecordBatch:
-    """A row a key and name of the kernels that begin in its stretches."""
-    order = np.argsort(work.start_ns, kind="stable")
-    start = work.start_ns[order]
-    a, b = np.searchsorted(start, s.from_ns), np.searchsorted(start, s.until_ns)
-    many = b - a
-    row = order[np.arange(many.sum()) + np.repeat(a - (np.cumsum(many) - many), many)]
-    key, name = np.repeat(s.key, many), work.name[row]
-    by = runs(key, name)
-    there = work.blocks[row] != LEAST
-    within(np.abs(np.where(there, work.blocks[row], 0)).astype(np.float64).sum(keepdims=True))
-    within(work.dur_ns[row].astype(np.float64).sum(keepdims=True))
-    one = by.order[by.first]
-    known = by.total(there.astype(np.int64)) == by.length
-    blocks = by.total(np.where(there, work.blocks[row], 0))
-    return TABLES[KERNELS].batch(
-        {
-            "rank": pa.array(np.full(len(one), rank)),
-            "key": pa.array(key[one]),
-            "name": pa.array([names[n] if n >= 0 else None for n in name[one].tolist()]).cast(TEXT),
-            "ns": pa.array(by.total(work.dur_ns[row])),
-            "n": pa.array(by.length),
-            "blocks": pa.array(blocks, mask=~known),
-        }
-    )

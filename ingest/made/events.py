@@ -15,7 +15,7 @@ from ..keeping import slices
 from ..manifest import Manifest, Part
 from ..matching.participations import ints
 from ..schema import EVENTS
-from ..sorting import Scratch
+from ..scratch import Scratch
 from ..writer import ROW_GROUP_ROWS
 from .aligned import Odd
 from .causes import BLOCKING, collects_garbage, loads_data

@@ -6,11 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..sorting import Sorted
 from .aligned import within
-from .segmented import LEAST, runs
-
-PIECE_ROWS = 1 << 17
+from .grouped import Grouped
+from .segmented import LEAST
 
 
 class Stats(NamedTuple):
@@ -84,9 +82,7 @@ class Streamed:
     """The same of any number of rows, which are added some at a time."""
 
     def __init__(self) -> None:
-        self._rows = Sorted(4)
-        self._counts: dict[tuple[int, ...], tuple[int, int]] = {}
-        """of each name, kind and category: rows, and those whose duration is known"""
+        self._rows = Grouped(3)
         self._sum = 0.0
 
     def add(
@@ -95,36 +91,16 @@ class Streamed:
         """Takes rows as `stats` does."""
         there = dur_ns != LEAST
         self._sum += float(np.abs(np.where(there, dur_ns, 0).astype(np.float64)).sum())
-        self._rows.add(name, kind, category, dur_ns)
-        by = runs(name, kind, category)
-        one = by.order[by.first]
-        keys = np.stack([name[one], kind[one], category[one]]).T.tolist()
-        for key, n, known in zip(
-            map(tuple, keys), by.length.tolist(), by.total(there.astype(np.int64)).tolist(),
-            strict=True,
-        ):  # fmt: skip
-            rows, so_far = self._counts.get(key, (0, 0))
-            self._counts[key] = rows + n, so_far + known
+        self._rows.add(dur_ns, name, kind, category)
 
     def result(self) -> Stats:
         """What they come to; once. Raises Odd where they add up to too much."""
         within(np.array([self._sum]))
-        groups = sorted(self._counts)
-        n, known = np.array([self._counts[g] for g in groups], np.int64).reshape(-1, 2).T
-        ends = np.cumsum(n)
-        place = [
-            ends - known + np.maximum(1, known - (100 - percent) * known // 100) - 1
+        (name, kind, category), (n, known, total) = self._rows.groups()
+        places = [
+            np.minimum(n, n - known + np.maximum(1, known - (100 - percent) * known // 100)) - 1
             for percent in (50, 99)
         ]
-        total, quantiles = np.zeros(len(n), np.int64), np.full((2, len(n)), LEAST)
-        at = 0
-        for _, _, _, dur_ns in self._rows.pieces(PIECE_ROWS):
-            group = np.searchsorted(ends, np.arange(at, at + len(dur_ns)), "right")
-            np.add.at(total, group, np.where(dur_ns == LEAST, 0, dur_ns))
-            for found, where in zip(quantiles, place, strict=True):
-                here = np.flatnonzero((known > 0) & (where >= at) & (where < at + len(dur_ns)))
-                found[here] = dur_ns[where[here] - at]
-            at += len(dur_ns)
-        name, kind, category = np.array(groups, np.int64).reshape(-1, 3).T
+        median, p99 = (np.where(known > 0, ns, LEAST) for ns in self._rows.at(*places))
         total = np.where(known > 0, total, LEAST)
-        return Stats(name, kind, category, n, total, quantiles[0], quantiles[1])
+        return Stats(name, kind, category, n, total, median, p99)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from .. import memory
 from ..keeping import slices
 from ..manifest import Manifest
-from ..sorting import ScratchError
+from ..scratch import ScratchError
 from ..store import Folder
 from ..writer import PartWriter, Written
 from . import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,15 +10,8 @@ import numpy as np
 from .. import classify
 from ..kineto.launches import enclosing
 from ..kineto.rawbatch import NULL
-from .nvtx import CallRanges
-from .rows import CommKernels
-
-OPS = {
-    "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all", "broadcast": "broadcast", "bcast": "broadcast", "reduce": "reduce",
-    "gather": "gather", "scatter": "scatter", "send": "send", "recv": "recv",
-}  # fmt: skip
-"""Calls that move data, by name without prefix in lower case."""
+from .callranges import ALWAYS, GROUP_END, GROUP_START, OPS, Block, CallRanges
+from .commkernels import CommKernels
 
 P2P = ("send", "recv")
 
@@ -36,17 +30,6 @@ class Call(NamedTuple):
     dtype: str | None = None
 
 
-def dtype_named(text: str | int | None) -> classify.Dtype | None:
-    """The element type that a payload's text or number means."""
-    if isinstance(text, str):
-        bare = text.strip().lower().removeprefix("nccl")
-        if bare.isascii() and bare.isdigit() and len(bare) < 3:
-            text = int(bare)
-        else:
-            return classify.dtype_of(bare)
-    return classify.nccl_dtype(text) if isinstance(text, int) else None
-
-
 def seq_of(operation: int | None, number: int | None) -> int | None:
     """What is the same on all ranks: the operation's id (its low 63 bits), else its number."""
     if operation is not None:
@@ -56,17 +39,16 @@ def seq_of(operation: int | None, number: int | None) -> int | None:
 
 def call_at(calls: CallRanges, i: int, op: str) -> Call:
     """The i-th range as a call."""
-    said = {field: values[i] for field, values in calls.said.items()}
-    kind = dtype_named(said.get("dtype"))
-    size = said.get("bytes")
-    if size is None and said.get("count") is not None and kind is not None:
+    kind = calls.dtype[i]
+    said = {c: values[i] for c, values in calls.said.items()}
+    size = said["bytes"]
+    if size is None and said["count"] is not None and kind is not None:
         size = said["count"] * kind.itemsize
     if size is not None and not 0 <= size < 1 << 62:
         size = None
     return Call(
-        op, int(calls.start[i]), int(calls.row[i]), said.get("comm"), size, said.get("root"),
-        said.get("peer"), seq_of(said.get("operation"), said.get("seq")),
-        kind.name if kind else None,
+        op, int(calls.start[i]), int(calls.row[i]), said["comm"], size, said["root"], said["peer"],
+        seq_of(said["operation"], said["seq"]), kind.name if kind else None,
     )  # fmt: skip
 
 
@@ -87,19 +69,30 @@ class Carried(NamedTuple):
     """calls of its group, where they could not be told apart"""
 
 
-def carried(kernels: CommKernels, calls: CallRanges, mine: np.ndarray) -> list[Carried]:
-    """For each kernel the calls it carries; `mine` are the ranges of its process.
+def by_block(
+    kernels: CommKernels, blocks: Iterable[Block]
+) -> Iterator[tuple[np.ndarray, list[Carried]]]:
+    """The kernels that were launched beside each block of their process's calls, as places in
+    order, and what each of them carries. Those without a launch are in the first."""
+    order = np.argsort(kernels.launch_ns, kind="stable")
+    launched, done = kernels.launch_ns[order], 0
+    for block in blocks:
+        last = block.until_ns == ALWAYS
+        until = len(order) if last else int(np.searchsorted(launched, block.until_ns))
+        its, done = np.sort(order[done:until]), until
+        yield its, carried(kernels.at(its), block.calls)
+
+
+def carried(kernels: CommKernels, calls: CallRanges) -> list[Carried]:
+    """For each kernel the calls it carries, of a block of its process's calls.
 
     A kernel is launched within its call, or at the end of the group that holds its calls. Of a
     group with several kernels, sends and receives belong to the kernel of that name; others are
     told apart by their order where there is a kernel for each.
     """
-    ops = [OPS.get(str(calls.name[i]).lower()) for i in mine.tolist()]
-    group = _groups(calls, mine)
-    at = enclosing(
-        calls.start[mine], calls.end[mine] + 1, calls.thread[mine], kernels.launch_ns,
-        kernels.thread,
-    )  # fmt: skip
+    ops = [OPS.get(name or "") for name in calls.name]
+    group = _groups(calls)
+    at = enclosing(calls.start, calls.end + 1, calls.thread, kernels.launch_ns, kernels.thread)
     at[kernels.launch_ns == NULL] = -1
     out = [Carried((), False, 0)] * len(kernels.name)
     of_group: dict[int, list[int]] = {}
@@ -108,7 +101,7 @@ def carried(kernels: CommKernels, calls: CallRanges, mine: np.ndarray) -> list[C
             continue
         op = ops[a]
         if op is not None and group[a] < 0:
-            out[k] = Carried((call_at(calls, int(mine[a]), op),), False, 1)
+            out[k] = Carried((call_at(calls, a, op),), False, 1)
         elif group[a] >= 0:
             of_group.setdefault(int(group[a]), []).append(k)
     members: dict[int, list[int]] = {}
@@ -116,7 +109,7 @@ def carried(kernels: CommKernels, calls: CallRanges, mine: np.ndarray) -> list[C
         if g in of_group and ops[a] is not None:
             members.setdefault(g, []).append(a)
     for g, ks in of_group.items():
-        found = [call_at(calls, int(mine[a]), ops[a] or "") for a in members.get(g, [])]
+        found = [call_at(calls, a, ops[a] or "") for a in members.get(g, [])]
         for k, its in zip(ks, _shared_out(found, [kernels.name[k] for k in ks]), strict=True):
             out[k] = its
     return out
@@ -151,25 +144,25 @@ def _shared_out(calls: list[Call], kernels: list[str]) -> list[Carried]:
     return out
 
 
-def _groups(calls: CallRanges, mine: np.ndarray) -> np.ndarray:
+def _groups(calls: CallRanges) -> np.ndarray:
     """A number for the calls of each outermost group, ends included; -1 outside of groups.
 
     A group whose start was not captured holds only its end.
     """
-    out = np.full(len(mine), -1, np.int64)
+    thread, start = calls.thread, calls.start
+    out = np.full(len(start), -1, np.int64)
     n = 0
-    thread, start = calls.thread[mine], calls.start[mine]
     for t in np.unique(thread):
         line = np.flatnonzero(thread == t)
         line = line[np.argsort(start[line], kind="stable")]
         depth, inside = 0, []
         for a in line.tolist():
-            name = str(calls.name[mine[a]]).lower()
-            if name == "groupstart":
+            name = calls.name[a]
+            if name == GROUP_START:
                 depth += 1
                 if depth == 1:
                     inside = []
-            elif name == "groupend":
+            elif name == GROUP_END:
                 depth -= 1
                 if depth <= 0:
                     out[[*inside, a]] = n

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
+
 import numpy as np
+import pyarrow as pa
 
 from .. import classify
-from ..collect import Collector
+from ..collect import BATCH_ROWS, Collector
 from ..kineto.rawbatch import NULL
 from ..kineto.steps import HostSteps, numbers_of, step_index_at
 from ..nccl.comm_places import comm_of_hash
 from ..schema import MAX_RANK, event_id
-from .calls import OPS, P2P, Call, Carried, Operation, call_at, carried
+from .callranges import OPS, Block
+from .calls import P2P, Call, Carried, Operation, by_block, call_at
 from .columns import EVENT_SPACE, NVTX, ROW_BITS
+from .commkernels import CommKernels
 from .comms import WORLD, Comms
-from .nvtx import CallRanges
-from .rows import CommKernels
 
 
 class Writer:
@@ -27,37 +30,60 @@ class Writer:
         self._clock = clock
         self.used: set[int] = set()
         self.on_trial = False
+        self._inferred = 0
+        """all-to-alls that nothing but their shape tells"""
 
     def kernels(
         self,
         rank: int,
         k: CommKernels,
-        calls: CallRanges,
-        mine: np.ndarray,
+        blocks: Callable[[], Iterable[Block]],
         told: dict[int, Carried],
-    ) -> None:
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """A row for each kernel; of a group of sends and receives one for each peer.
 
-        `told` is what the trace of NCCL's own operations says of some of them, by index.
+        `blocks` gives its process's calls, each time it is asked; `told` is what the trace of
+        NCCL's own operations says of some kernels, by index. Yields what the collector has when
+        that is much.
         """
-        loads = carried(k, calls, mine)
-        for i, load in told.items():
-            loads[i] = load
-        one_stream = len(set(k.stream.tolist())) == 1
-        parts = [self._parts(rank, k, i, load) for i, load in enumerate(loads)]
-        # One stream, and nothing on it but exchanges of all ranks (or ones whose launch was not
-        # captured): the communicator is that of all ranks, if order and time confirm it.
-        whole_world = one_stream and any(p[0]["op"] == "all_to_all" for p in parts) and all(
-            len(p) == 1 and "comm" not in p[0] and "coalesced" not in p[0]
-            and p[0]["op"] in ("all_to_all", "send_recv")
-            for p in parts
-        )  # fmt: skip
-        for i, some in enumerate(parts):
-            for part in some:
+        whole_world = self._is_whole_world(rank, k, blocks, told)
+        self._inferred = 0  # they are counted when they become rows
+        self.on_trial |= whole_world
+        for i, parts in self._each(rank, k, blocks, told):
+            for part in parts:
                 if whole_world:
-                    self.on_trial = True
                     part["comm"], part["group_size"] = WORLD, self._world
                 self._c.add("collectives", rank=rank, **self._timed(k, i), **part)
+            if self._c.n("collectives") >= BATCH_ROWS:
+                yield from self._c.full()
+        self._say_inferred()
+
+    def _each(
+        self, rank: int, k: CommKernels, blocks: Callable[[], Iterable[Block]],
+        told: dict[int, Carried],
+    ) -> Iterator[tuple[int, list[dict]]]:  # fmt: skip
+        """The index of each kernel and its rows."""
+        for its, loads in by_block(k, blocks()):
+            for i, load in zip(its.tolist(), loads, strict=True):
+                yield i, self._parts(rank, k, i, told.get(i, load))
+
+    def _is_whole_world(
+        self, rank: int, k: CommKernels, blocks: Callable[[], Iterable[Block]],
+        told: dict[int, Carried],
+    ) -> bool:  # fmt: skip
+        """Whether all is on one stream, and that has nothing but exchanges of all ranks (or ones
+        whose launch was not captured): then the communicator is that of all ranks, if order and
+        time confirm it."""
+        if len(np.unique(k.stream)) != 1:
+            return False
+        exchanged = False
+        for _, p in self._each(rank, k, blocks, told):
+            if len(p) != 1 or "comm" in p[0] or "coalesced" in p[0]:
+                return False
+            if p[0]["op"] not in ("all_to_all", "send_recv"):
+                return False
+            exchanged |= p[0]["op"] == "all_to_all"
+        return exchanged
 
     def _timed(self, k: CommKernels, i: int) -> dict:
         return {
@@ -125,13 +151,7 @@ class Writer:
             for field, op in (("in_bytes", "send"), ("out_bytes", "recv")):
                 some = [call.bytes for call in calls if call.op == op]
                 part[field] = None if None in some else sum(b for b in some if b is not None)
-            if comm is None:
-                self._c.odd(
-                    "all_to_all_inferred",
-                    "groups with a send and a receive for each rank of the job, without payloads: "
-                    "taken as all-to-alls (nsys export --include-blobs=true gives the sizes)",
-                    "info",
-                )
+            self._inferred += comm is None
             return [part]
         by_peer: dict[tuple, list[Call]] = {}
         for call in calls:
@@ -172,6 +192,17 @@ class Writer:
         everybody = set(range(size or len(sends)))
         return set(sends) == set(recvs) == everybody and len(sends) == len(everybody)
 
+    def _say_inferred(self) -> None:
+        if self._inferred:
+            self._c.odd(
+                "all_to_all_inferred",
+                "groups with a send and a receive for each rank of the job, without payloads: "
+                "taken as all-to-alls (nsys export --include-blobs=true gives the sizes)",
+                "info",
+                count=self._inferred,
+            )
+        self._inferred = 0
+
     def _name(self, part: dict, comm: int | None) -> int | None:
         """Writes the communicator; returns its size."""
         if comm is None:
@@ -187,36 +218,44 @@ class Writer:
             return None
         return members[place]
 
-    def host_only(self, rank: int, steps: HostSteps, calls: CallRanges, mine: np.ndarray) -> None:
+    def host_only(
+        self, rank: int, steps: HostSteps, blocks: Iterable[Block]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Calls of a rank whose kernels were not traced: when they were made, no duration."""
-        ops = [OPS.get(str(calls.name[i]).lower()) for i in mine.tolist()]
-        kept = [(i, op) for i, op in zip(mine.tolist(), ops, strict=True) if op is not None]
-        if not kept:
-            return
-        self._c.odd(
-            "no_comm_kernels",
-            "NCCL calls without any communication kernel: when they ran is not known; trace with "
-            "--trace=cuda,nvtx",
-            rank=rank,
-        )
-        at = np.array([i for i, _ in kept])
-        step = numbers_of(steps, step_index_at(steps, calls.start[at]))
+        told = False
         base = event_id(rank, "nsys", EVENT_SPACE[NVTX] << ROW_BITS)
-        for (i, op), s in zip(kept, step.tolist(), strict=True):
-            call = call_at(calls, i, op)
-            if op in P2P:
-                part = self._exchange({"op": op}, (call,))[0]
-            else:
-                part = self._collective(rank, {"op": op}, (call,))
-            self._c.add(
-                "collectives",
-                rank=rank,
-                enqueued_ns=call.start_ns,
-                step=_none(s),
-                event_id=base + (call.row & ((1 << ROW_BITS) - 1)),
-                source="nsys",
-                **part,
-            )
+        for calls, _ in blocks:
+            index = step_index_at(steps, calls.start)
+            for i, (name, s) in enumerate(
+                zip(calls.name, numbers_of(steps, index).tolist(), strict=True)
+            ):
+                op = OPS.get(name or "")
+                if op is None:
+                    continue
+                if not told:
+                    told = True
+                    self._c.odd(
+                        "no_comm_kernels",
+                        "NCCL calls without any communication kernel: when they ran is not known; "
+                        "trace with --trace=cuda,nvtx",
+                        rank=rank,
+                    )
+                call = call_at(calls, i, op)
+                if op in P2P:
+                    part = self._exchange({"op": op}, (call,))[0]
+                else:
+                    part = self._collective(rank, {"op": op}, (call,))
+                self._c.add(
+                    "collectives",
+                    rank=rank,
+                    enqueued_ns=call.start_ns,
+                    step=_none(s),
+                    event_id=base + (call.row & ((1 << ROW_BITS) - 1)),
+                    source="nsys",
+                    **part,
+                )
+            yield from self._c.full()
+        self._say_inferred()
 
     def operations(self, rank: int, steps: HostSteps, told: list[Operation]) -> None:
         """A row for each operation that NCCL's own trace tells and no kernel row carries."""
@@ -240,6 +279,7 @@ class Writer:
                 source="nsys",
                 **part,
             )
+        self._say_inferred()
 
     def trial_comm(self) -> None:
         """The row of the communicator of all ranks, where it was used."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ..collect import Collector
 from ..matching.communicators import UNNAMED
 from ..nccl.comm_places import comm_of_hash
-from .nvtx import CallRanges, joins
+from .callranges import Calls
 
 WORLD = f"{UNNAMED}/nsys all ranks"
 """Communicator of operations that all ranks take part in where no payload names one: on trial,
@@ -26,16 +26,16 @@ class Comm(NamedTuple):
 class Comms:
     """The communicators that payloads tell of, and rows of `comms`."""
 
-    def __init__(self, calls: CallRanges, rank_of: dict[int, int], from_payload: bool):
+    def __init__(self, calls: Calls, rank_of: dict[int, int], from_payload: bool):
         self._places: dict[int, dict[int, int]] = {}
         self._size: dict[int, int] = {}
         self._known: dict[int, Comm] = {}
-        for i in joins(calls).tolist():
-            comm = int(calls.said["comm"][i]) & (2**64 - 1)
-            self._size.setdefault(comm, int(calls.said["size"][i]))
-            rank = rank_of.get(int(calls.key[i]))
+        for key, number, size, place in calls.joins():
+            comm = number & (2**64 - 1)
+            self._size.setdefault(comm, size)
+            rank = rank_of.get(key)
             if rank is not None:
-                self._places.setdefault(comm, {})[int(calls.said["place"][i])] = rank
+                self._places.setdefault(comm, {})[place] = rank
         # Ranks that come from the largest communicator are its places by definition.
         self._whole = max(self._size.values(), default=0) if from_payload else -1
 

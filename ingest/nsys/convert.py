@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from .. import memory
 from ..collect import Collector
 from ..errors import UnusableInput, line_of
 from ..kineto.steps import HostSteps, host_steps, steps_batch
 from . import diagnostics, metrics, nvtx, operations, stepnames
+from .callranges import Calls
 from .collectives import Writer
 from .columns import GRAPH, KERNEL, MEMCPY, MEMSET, OVERHEAD, RUNTIME
 from .comms import Comms
-from .rows import Maker, Rank, calls_of
+from .rank import Rank, calls_of
+from .rows import Maker
 from .tables import Report, open_report
 from .times import Clock, clock_of
 from .who import Job, Said, job_of
@@ -23,6 +27,9 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 Out = tuple[str, pa.RecordBatch]
+
+GIVE_BACK_ROWS = 1_000_000
+"""Of so many rows of events the memory that making them took is given back."""
 
 
 def tables_of(source: Source, rank: int | None) -> Iterator[Out]:
@@ -61,6 +68,8 @@ def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> It
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH):
             yield from _as("events", maker.device(table))
         yield from _as("events", maker.synchronisation())
+        for r in ranks.values():
+            r.calls.close()  # nothing else is launched
         yield from _as("events", maker.host(RUNTIME, "runtime"))
         yield from _as("events", maker.host(OVERHEAD, "overhead"))
         yield from _as("events", maker.ranges())
@@ -73,8 +82,14 @@ def _of_report(report: Report, c: Collector, name: str, asked: int | None) -> It
 
 
 def _as(table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[Out]:
+    rows = 0
     for batch in batches:
         yield table, batch
+        rows += batch.num_rows
+        if rows >= GIVE_BACK_ROWS:
+            memory.give_back()
+            rows = 0
+    memory.give_back()  # the next table needs it in another shape
 
 
 def _steps(found: nvtx.StepRanges, key: int, c: Collector, rank: int) -> HostSteps:
@@ -102,7 +117,7 @@ def _step_rows(ranks: dict[int, Rank]) -> Iterator[Out]:
 
 def _collective_rows(
     report: Report, c: Collector, job: Job, clock: Clock, ranks: dict[int, Rank],
-    calls: nvtx.CallRanges, maker: Maker, rank_of: dict[int, int],
+    calls: Calls, maker: Maker, rank_of: dict[int, int],
 ) -> Iterator[Out]:  # fmt: skip
     from_payload = any(p.by_payload for p in job.processes)
     comms = Comms(calls, rank_of, from_payload)
@@ -118,16 +133,15 @@ def _collective_rows(
     writer = Writer(c, comms, job.world, clock.word)
     traced = operations.read(report, clock, ranks)
     for key, r in ranks.items():
-        mine = calls.of(key)
         kernels = maker.comm_kernels.get(r.rank)
         told = traced.get(r.rank, [])
         if kernels is not None:
             loads, told = operations.dealt(told, kernels)
-            writer.kernels(r.rank, kernels, calls, mine, loads)
+            yield from writer.kernels(r.rank, kernels, partial(calls.of, key), loads)
         if told:
             writer.operations(r.rank, r.steps, told)
-        elif kernels is None and len(mine):
-            writer.host_only(r.rank, r.steps, calls, mine)
+        elif kernels is None and calls.any_of(key):
+            yield from writer.host_only(r.rank, r.steps, calls.of(key))
         yield from c.full()
     comms.rows(c, writer.used)
     writer.trial_comm()

@@ -8,7 +8,8 @@ import numpy as np
 
 from ..collect import Collector
 from .columns import GRAPH
-from .rows import Maker, Rank
+from .rank import Rank
+from .rows import Maker
 from .tables import Report
 
 WARNING, ERROR = 2, 3

@@ -10,8 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..classify import Dtype
+from ..sorting import NULL
 from . import payload
 from .arrow import compute as pc
+from .callranges import Calls
 from .columns import NVTX
 from .stepnames import step_of
 from .tables import Report, text_or_id
@@ -49,19 +52,11 @@ class StepRanges(Ranges):
     number: np.ndarray
 
 
-@dataclass
-class CallRanges(Ranges):
-    """NCCL calls: names without their prefix, and what their payloads say (None where absent)."""
-
-    name: np.ndarray
-    said: dict[str, np.ndarray]
-
-
 class Scan(NamedTuple):
     """What one pass over the ranges finds."""
 
     steps: StepRanges
-    calls: CallRanges
+    calls: Calls
     mpi_ranks: dict[int, int]
     """by process: MPI tracing names the thread, which is all that older exports have of it"""
     keys: set[int]
@@ -78,7 +73,7 @@ def scan(report: Report, clock: Clock) -> Scan:
             "payload_unread", "NCCL payloads that no schema of the report describes, or cut ones",
             count=found.lost,
         )  # fmt: skip
-    return Scan(_steps(found.steps), _calls(found.calls), found.mpi_ranks, found.keys)
+    return Scan(_steps(found.steps), found.calls, found.mpi_ranks, found.keys)
 
 
 class _Found:
@@ -92,7 +87,7 @@ class _Found:
         self._families: dict[str, int] = {}
         self._at = 0
         self.steps: list[tuple] = []
-        self.calls: list[tuple] = []
+        self.calls = Calls()
         self.mpi_ranks: dict[int, int] = {}
         self.keys: set[int] = set()
         self.lost = 0
@@ -148,14 +143,14 @@ class _Found:
             return
         took = pa.array(rows)
         blobs = batch["binaryData"].take(took).combine_chunks()
-        said, bad = payload.decode(_one(blobs, pa.binary()), self._schemas)
+        integers, bad = payload.decode(_one(blobs, pa.binary()), self._schemas)
         self.lost += bad
-        _add_json(
-            said,
+        dtypes = _add_json(
+            integers,
             text_or_id(self._report, batch["jsonText"].take(took), batch["jsonTextId"].take(took)),
         )
-        names = np.array([t.as_py().removeprefix("nccl") for t in text.take(took)], object)
-        self.calls.append((tid[rows], start[rows], end[rows], rows + self._at, names, said))
+        names = [t.removeprefix("nccl") for t in text.take(took).to_pylist()]
+        self.calls.add(tid[rows], start[rows], end[rows], rows + self._at, names, integers, dtypes)
 
 
 def _one(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
@@ -168,16 +163,18 @@ def _true(mask: pa.Array) -> np.ndarray:
     return mask.fill_null(False).to_numpy(zero_copy_only=False)
 
 
-def _add_json(said: dict[str, np.ndarray], texts: pa.Array) -> None:
-    n = len(texts)
-    for field in ("seq", "operation", "count", "dtype"):
-        said.setdefault(field, np.full(n, None, object))
-    if texts.null_count == n:
-        return
+def _add_json(integers: dict[str, np.ndarray], texts: pa.Array) -> list[Dtype | None]:
+    """Fills in what the bytes of a payload do not say; gives the element types."""
+    dtypes: list[Dtype | None] = [None] * len(texts)
+    if texts.null_count == len(texts):
+        return dtypes
     for i, text in enumerate(texts.to_pylist()):
         for field, value in payload.of_json(text).items():
-            if said[field][i] is None:
-                said[field][i] = value
+            if field == "dtype":
+                dtypes[i] = payload.dtype_named(value)
+            elif integers[field][i] == NULL:
+                integers[field][i] = value
+    return dtypes
 
 
 def _steps(found: list[tuple]) -> StepRanges:
@@ -186,40 +183,13 @@ def _steps(found: list[tuple]) -> StepRanges:
     return StepRanges(process_key(tid), tid & TID_MASK, *columns[1:6])
 
 
-def _calls(found: list[tuple]) -> CallRanges:
-    if not found:
-        none = np.empty(0, np.int64)
-        return CallRanges(none, none, none, none, none, np.empty(0, object), {})
-    tid, start, end, row, name = (np.concatenate([f[k] for f in found]) for k in range(5))
-    said = {k: np.concatenate([f[5][k] for f in found]) for k in found[0][5]}
-    return CallRanges(process_key(tid), tid & TID_MASK, start, end, row, name, said)
-
-
-def largest_places(calls: CallRanges) -> dict[int, tuple[int, int]]:
+def largest_places(calls: Calls) -> dict[int, tuple[int, int]]:
     """By process: size of the largest communicator it was seen to join, and its place there."""
     best: dict[int, tuple[int, int]] = {}
-    for i in joins(calls).tolist():
-        size, place = int(calls.said["size"][i]), int(calls.said["place"][i])
-        key = int(calls.key[i])
+    for key, _, size, place in calls.joins():
         if key not in best or size > best[key][0]:
             best[key] = size, place
     return best
-
-
-def joins(calls: CallRanges) -> np.ndarray:
-    """Calls by which a process joined a communicator: its size and the place are told."""
-    if not len(calls.key):
-        return np.empty(0, np.int64)
-    return np.array(
-        [
-            i
-            for i, (c, s, p) in enumerate(
-                zip(calls.said["comm"], calls.said["size"], calls.said["place"], strict=True)
-            )
-            if c is not None and s is not None and p is not None and 0 <= p < s < (1 << 23)
-        ],
-        np.int64,
-    )
 
 
 def batches(report: Report, clock: Clock) -> Iterator[tuple[pa.Table, tuple]]:

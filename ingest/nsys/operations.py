@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .calls import OPS, Call, Carried, Operation, dtype_named, seq_of
+from .callranges import OPS
+from .calls import Call, Carried, Operation, seq_of
 from .columns import EVENT_SPACE
-from .rows import CommKernels, Rank
+from .commkernels import CommKernels
+from .payload import dtype_named
+from .rank import Rank
 from .tables import Report
 from .times import Clock, spans
 from .who import TID_MASK

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..classify import Dtype, dtype_of, nccl_dtype
+from ..sorting import NULL
 from .tables import Report
 
 HEADER_BYTES = 32
@@ -29,6 +31,9 @@ FIELDS = {
     "Rank": "place",
 }
 """Names of the schema entries that are read: the field each becomes."""
+
+INTEGERS = (*FIELDS.values(), "seq", "operation", "count")
+"""What payloads say in numbers."""
 
 JSON_FIELDS = {
     "ncclcommunicatorid": "comm", "commhash": "comm", "communicatorid": "comm",
@@ -63,11 +68,11 @@ def schemas(report: Report) -> dict[tuple[int, int], list[Entry]]:
 def decode(
     blobs: pa.Array, known: dict[tuple[int, int], list[Entry]]
 ) -> tuple[dict[str, np.ndarray], int]:
-    """Fields by name as integers of Python in object arrays (None where absent), and the number
+    """`INTEGERS` by name (`NULL` absent; unsigned ones of 64 bits keep their bits), and the number
     of payloads that no schema describes or that are too short.
     """
     n = len(blobs)
-    out = {f: np.full(n, None, object) for f in FIELDS.values()}
+    out = {f: np.full(n, NULL) for f in INTEGERS}
     lost = 0
     lengths = np.zeros(n, np.int64)
     offsets = np.frombuffer(blobs.buffers()[1], np.int32)[blobs.offset : blobs.offset + n + 1] \
@@ -92,7 +97,7 @@ def decode(
         for e in entries:
             rows = whole[mine & (lengths[whole] >= HEADER_BYTES + e.offset + e.size)]
             values = _gather(data, offsets[rows] + HEADER_BYTES + e.offset, e.size, e.signed)
-            out[e.field][rows] = values.tolist()
+            out[e.field][rows] = values.astype(np.int64)
     return out, lost + int((~done).sum())
 
 
@@ -137,4 +142,17 @@ def _plain(field: str, value: object) -> object:
             return None
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if -(1 << 63) <= value < (1 << 64) else None
+    if not -(1 << 63) <= value < 1 << 64:
+        return None
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def dtype_named(text: str | int | None) -> Dtype | None:
+    """The element type that a payload's text or number means."""
+    if isinstance(text, str):
+        bare = text.strip().lower().removeprefix("nccl")
+        if bare.isascii() and bare.isdigit() and len(bare) < 3:
+            text = int(bare)
+        else:
+            return dtype_of(bare)
+    return nccl_dtype(text) if isinstance(text, int) else None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
 
 from .. import kernels
+from ..kineto.events import record_batch
 from ..kineto.rawbatch import NULL
-from ..kineto.steps import HostSteps, device_windows, numbers_of, step_index_at
-from ..schema import TABLES, TEXT, event_id
-from ..sorting import Lookup, Scratch, Sorted, share
+from ..kineto.steps import numbers_of, step_index_at
+from ..schema import TEXT, event_id
+from ..scratch import Scratch
+from ..sorting import Lookup, Sorted, share
 from . import nvtx
 from .arrow import compute as pc
 from .columns import (
@@ -25,6 +26,7 @@ from .columns import (
     RUNTIME,
     SYNC,
 )  # fmt: skip
+from .commkernels import CommKernels, comm_kernels, joined
 from .encode import (
     SYNC_KINDS,
     categories,
@@ -39,9 +41,10 @@ from .encode import (
     small,
     stream_of,
 )
+from .rank import Rank
 from .tables import Report
 from .times import Clock, spans
-from .who import TID_MASK, Process, process_key
+from .who import TID_MASK, process_key
 
 BATCH_ROWS = 131_072
 STREAM_WAITS = 2
@@ -49,86 +52,6 @@ STREAM_WAITS = 2
 
 _RECORD = ("globalPid", "eventId", "eventSyncId")
 """What names an event's record, and a wait for it."""
-
-
-class Rank:
-    """A rank while its rows are made: how its work is joined to launches and steps."""
-
-    def __init__(self, process: Process, rank: int, steps: HostSteps, calls: Lookup):
-        self.process = process
-        self.rank = rank
-        self.steps = steps
-        self.calls = calls
-        """start and thread of the first call of each correlation"""
-        self.first_ns = 1 << 62
-        self.last_ns = -(1 << 62)
-        self.has_work = False
-        self._begins = np.full(len(steps.number), np.iinfo(np.int64).max)
-        self._ends = np.full(len(steps.number), NULL)
-
-    def see(self, start: np.ndarray, end: np.ndarray) -> None:
-        """Widens the time in which the rank was seen."""
-        if len(start):
-            self.first_ns = min(self.first_ns, int(start.min()))
-            self.last_ns = max(self.last_ns, int(end.max()))
-
-    def launched(self, correlation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Start and thread of the call that launched each piece of work; NULL not known."""
-        start, thread = self.calls.find(correlation)
-        known = (correlation != NULL) & (correlation != 0)
-        return np.where(known, start, NULL), np.where(known, thread, NULL)
-
-    def work(self, index: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
-        """Notes device work by the index of the step that launched it, -1 none."""
-        self.has_work = self.has_work or len(index) > 0
-        its = index >= 0
-        np.minimum.at(self._begins, index[its], start[its])
-        np.maximum.at(self._ends, index[its], end[its])
-
-    def windows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end of each step on the device."""
-        index = np.flatnonzero(self._ends != NULL)
-        return device_windows(self.steps, index, self._begins[index], self._ends[index])
-
-
-@dataclass
-class CommKernels:
-    """Communication kernels of a rank, in order of start."""
-
-    event_id: np.ndarray
-    name: list[str]
-    start: np.ndarray
-    end: np.ndarray
-    stream: np.ndarray
-    launch_ns: np.ndarray
-    thread: np.ndarray
-    step: np.ndarray
-    blocks: np.ndarray
-
-
-def _joined(parts: list[CommKernels]) -> CommKernels:
-    names = [name for p in parts for name in p.name]
-    arrays = {
-        f.name: np.concatenate([getattr(p, f.name) for p in parts])
-        for f in fields(CommKernels)
-        if f.name != "name"
-    }
-    return CommKernels(name=names, **arrays)
-
-
-def calls_of(report: Report, clock: Clock, keys: list[int]) -> dict[int, Lookup]:
-    """Start and thread of each process's runtime calls, by correlation; of two the earlier one."""
-    scratch = Scratch()
-    out = {key: Lookup(1, 2, 3, share(len(keys)), scratch) for key in keys}
-    for batch in report.batches(RUNTIME, "start", "globalTid", "correlationId"):
-        start = batch["start"].fill_null(NULL).to_numpy()
-        tid = batch["globalTid"].fill_null(0).to_numpy()
-        correlation = batch["correlationId"].fill_null(NULL).to_numpy()
-        key = np.where((start != NULL) & (correlation != NULL), process_key(tid), NULL)
-        for k, calls in out.items():
-            mine = key == k
-            calls.add(correlation[mine], start[mine] + clock.offset_ns, tid[mine] & TID_MASK)
-    return out
 
 
 class Maker:
@@ -147,7 +70,7 @@ class Maker:
             for start, row, end, *numbers in pieces:
                 yield from self._of_rank(table, rank, start, row, end, numbers, kept)
             if kept:
-                self.comm_kernels[rank.rank] = _joined(kept)
+                self.comm_kernels[rank.rank] = joined(kept)
 
     def _by_start(
         self, table: str, numbers: Callable[[pa.Table], list[np.ndarray]]
@@ -207,14 +130,17 @@ class Maker:
             "correlation": nullable(correlation),
             "step": nullable(step),
         }
+        categorized = {} if category is None or isinstance(category, str) else category
         if isinstance(category, str):
             columns["category"] = same(category, len(row))
-        elif category:
-            columns["category"] = categories(names, category)
+        elif categorized:
+            columns["category"] = categories(names, categorized)
         if table == KERNEL:
             columns["grid_blocks"] = nullable(sizes[0])
             columns["block_threads"] = int32(nullable(sizes[1]))
-            mine = _comm(names, category, ids, start, end, stream, launched, thread, step, sizes[0])
+            mine = comm_kernels(
+                names, categorized, ids, start, end, stream, launched, thread, step, sizes[0]
+            )
             if mine is not None:
                 kept.append(mine)
         elif table in (MEMCPY, MEMSET):
@@ -317,7 +243,8 @@ def events(columns: dict) -> Iterator[pa.RecordBatch]:
             )
     n = len(made["event_id"])
     for at in range(0, n, BATCH_ROWS):
-        yield TABLES["events"].batch({k: v.slice(at, BATCH_ROWS) for k, v in made.items()})
+        its = {name: v.slice(at, BATCH_ROWS) for name, v in made.items()}
+        yield record_batch(its, min(BATCH_ROWS, n - at))
 
 
 def _ids(rank: int, table: str, row: np.ndarray) -> np.ndarray:
@@ -350,23 +277,6 @@ def _what(table: str, t: pa.Table) -> np.ndarray:
     if table == MEMSET:
         return small(t["memKind"])
     return t["graphId"].fill_null(-1).to_numpy()
-
-
-def _comm(
-    names: pa.DictionaryArray, category, ids, start, end, stream, launched, thread, step, blocks
-) -> CommKernels | None:
-    """Those of these kernels that are communication."""
-    words = names.dictionary.to_pylist()
-    is_comm = np.array([category[w] == "comm" for w in words] or [False])
-    codes = names.indices.to_numpy()
-    mine = np.flatnonzero(is_comm[codes]) if len(codes) else np.empty(0, np.int64)
-    if not len(mine):
-        return None
-    return CommKernels(
-        ids[mine], [words[c] for c in codes[mine].tolist()], start[mine], end[mine],
-        stream.fill_null(NULL).to_numpy()[mine], launched[mine], thread[mine], step[mine],
-        blocks[mine],
-    )  # fmt: skip
 
 
 def _records(report: Report) -> Lookup:

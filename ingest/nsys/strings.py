@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from ..sorting import NULL, Lookup, Scratch
+from ..scratch import Scratch
+from ..sorting import NULL, Lookup
 
 HELD_BYTES = 32 << 20
 """Of texts; where there are more they are put away as they come."""

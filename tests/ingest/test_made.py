@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from msgspec import structs
 from retime.analysis import doors
-from retime.ingest import sorting, store
+from retime.ingest import scratch, store
 from retime.ingest.errors import UsageError
 from retime.ingest.keeping import slices
 from retime.ingest.made import OF_EVENTS, beside, compared, events, marks, own, tasks
@@ -87,7 +87,7 @@ def test_a_full_temporary_folder_leaves_to_the_views_what_is_made(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sorting.os, refused, full)
+        patch.setattr(scratch.os, refused, full)
         assert not made(wh)
     assert asked
     assert not list((wh / "job=j").glob("_made_*/*"))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from retime.ingest.keeping import slices
-from retime.ingest.made import beside
+from retime.ingest.made import beside, grouped, overlap
 from retime.ingest.made.aligned import Odd
 from retime.ingest.manifest import Manifest, Part
 from retime.ingest.schema import TABLES
@@ -71,8 +71,11 @@ def source(place: Path, events: list[dict], at: int, ranks: list[int]) -> Manife
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("block_rows", [2, 9, 1 << 16])
 @pytest.mark.parametrize("seed", range(12))
-def test_stored_rows_are_those_of_the_view(tmp_path: Path, monkeypatch, seed: int):
+def test_stored_rows_are_those_of_the_view(tmp_path: Path, monkeypatch, seed: int, block_rows: int):
+    monkeypatch.setattr(overlap, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(grouped, "PIECE_ROWS", block_rows)
     monkeypatch.setattr(beside, "LEAST_ROWS", 1)
     place = tmp_path / "job"
     place.mkdir()
@@ -125,6 +128,28 @@ def test_what_is_out_of_the_ordinary_is_left_to_the_view(tmp_path: Path, monkeyp
                 {t: TABLES[t].schema.empty_table() for t in ("collectives", "ranks")}, {},
             )  # fmt: skip
         writer.abort()
+
+
+def test_kernels_that_begin_together_are_held_together_and_not_too_many(tmp_path, monkeypatch):
+    monkeypatch.setattr(beside, "LEAST_ROWS", 1)
+    monkeypatch.setattr(overlap, "BLOCK_ROWS", 4)
+    monkeypatch.setattr(overlap, "MOST_TOGETHER", 8)
+    tables = {t: TABLES[t].schema.empty_table() for t in ("collectives", "ranks")}
+    for same, odd in ((6, False), (20, True)):
+        kernels = [
+            {"rank": 0, "event_id": n, "start_ns": 5 if n < same else n, "dur_ns": 1,
+             "kind": "kernel", "category": "comm" if n % 2 else None}
+            for n in range(30)
+        ]  # fmt: skip
+        writer = PartWriter(tmp_path)
+        its = source(tmp_path, kernels, 0, [0])
+        if odd:
+            with pytest.raises(Odd):
+                beside.write(writer, slices.of(folder(tmp_path)), [its], tables, {})
+            writer.abort()
+        else:
+            beside.write(writer, slices.of(folder(tmp_path)), [its], tables, {})
+            assert [w.table for w in writer.close()] == [beside.TABLE]
 
 
 def test_a_small_job_is_left_to_the_view(tmp_path: Path):

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from retime.ingest import sorting
-from retime.ingest.sorting import NULL, Lookup, Scratch, ScratchError, Sorted
+from retime.ingest import scratch, sorting
+from retime.ingest.scratch import Scratch, ScratchError
+from retime.ingest.sorting import NULL, Lookup, Sorted
 
 
 @pytest.fixture(autouse=True, params=["in memory", "on the disk"])
@@ -73,7 +74,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[IO]:
         files.append(make(*args, **how))
         return files[-1]
 
-    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", made)
+    monkeypatch.setattr(scratch.tempfile, "TemporaryFile", made)
     return files
 
 
@@ -126,7 +127,7 @@ def test_a_full_temporary_folder_is_named(monkeypatch: pytest.MonkeyPatch):
     def full(*asked):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(sorting.os, "pwrite", full)
+    monkeypatch.setattr(scratch.os, "pwrite", full)
     rows = Sorted(1, 10)
     with pytest.raises(ScratchError) as told:
         rows.add(np.arange(20))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from retime.ingest.made import beside, compared, own
+from retime.ingest.made import beside, compared, overlap, own
 from retime.queries import loader
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -105,8 +105,10 @@ def pair(tmp_path: Path, rows: dict[str, made_up.Rows]) -> tuple[list[dict], set
     return found, set(made)
 
 
+@pytest.mark.parametrize("block_rows", [5, 1 << 16])
 @pytest.mark.parametrize("seed", range(6))
-def test_stored_sums_are_those_of_all_work(tmp_path: Path, monkeypatch, seed: int):
+def test_stored_sums_are_those_of_all_work(tmp_path: Path, monkeypatch, seed: int, block_rows: int):
+    monkeypatch.setattr(overlap, "BLOCK_ROWS", block_rows)
     monkeypatch.setattr(beside, "LEAST_ROWS", 1)
     (stored, computed), made = pair(tmp_path, job(seed))
     assert {compared.TABLE, compared.KERNELS, own.STRETCHES} <= made

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from retime.ingest import sorting
-from retime.ingest.made import beside, causes, collectives, events, make, parts
+from retime.ingest.made import beside, causes, collectives, events, grouped, make, overlap, parts
 from retime.queries import loader
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -29,6 +29,8 @@ def by_parts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes = {"RUN_ROWS": 8, "LEAST_RUN_ROWS": 4, "MARK_ROWS": 2, "MERGED_ROWS": 4, "BLOCK_ROWS": 4}
     for name, rows in sizes.items():
         monkeypatch.setattr(sorting, name, rows)
+    monkeypatch.setattr(overlap, "BLOCK_ROWS", 3)
+    monkeypatch.setattr(grouped, "PIECE_ROWS", 3)
     monkeypatch.setattr(beside, "LEAST_ROWS", 1)
     seen: list[int] = []
     of_rank = parts.Large.parts

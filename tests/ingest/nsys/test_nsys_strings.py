@@ -12,7 +12,7 @@ import weakref
 import numpy as np
 import pyarrow as pa
 import pytest
-from retime.ingest import sorting
+from retime.ingest import scratch, sorting
 from retime.ingest.nsys import strings
 
 
@@ -46,7 +46,7 @@ def test_a_full_temporary_folder_is_named(refused: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
     with monkeypatch.context() as patch:
         patch.setattr(os if refused == "pwrite" else tempfile, refused, full)
-        with pytest.raises(sorting.ScratchError, match=r"No space left .*temporary folder.*TMPDIR"):
+        with pytest.raises(scratch.ScratchError, match=r"No space left .*temporary folder.*TMPDIR"):
             strings.Strings([pa.table({"id": [1, 2], "value": ["some text", "another"]})])
         gc.collect()
     assert not lost
@@ -131,7 +131,7 @@ def test_open_files_do_not_grow_with_the_ranks_of_a_report(nsys, tmp_path, monke
         most = max(most, sum(one() is not None for one in now))
         return file
 
-    monkeypatch.setattr(sorting.tempfile, "TemporaryFile", made)
+    monkeypatch.setattr(scratch.tempfile, "TemporaryFile", made)
     kernels, calls = [], []
     for pid in range(10, 60):
         for i in range(20):
