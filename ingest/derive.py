@@ -23,6 +23,7 @@ from .manifest import (
     generation_part,
     part_of_source,
 )
+from .ordered import order_by
 from .schema import TABLES, problem_rows
 from .store import Folder, Place, reading
 from .suggested import command
@@ -182,13 +183,17 @@ def _sorted(name: str, table: pa.Table) -> pa.Table:
     keys = _ORDER.get(name)
     if keys is None or not table.num_rows:
         return table
-    plain = {k: table[k] for k in keys}
-    for k, column in plain.items():
-        if pa.types.is_dictionary(column.type):
-            plain[k] = column.cast(pa.string())
-    plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
-    order = pa.table(plain).sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
-    return table.take(order)
+    columns = [table[k] for k in keys]
+    if any(pa.types.is_dictionary(c.type) for c in columns):
+        plain = {
+            k: c.cast(pa.string()) if pa.types.is_dictionary(c.type) else c
+            for k, c in zip(keys, columns, strict=True)
+        }
+        plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
+        order = pa.table(plain).sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
+        return table.take(order)
+    found = order_by(columns)
+    return table if found is None else table.take(pa.array(found))
 
 
 def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.RecordBatch:
