@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from .ordered import order_by
 from .schema import TABLES, TEXT, Problem, Table, problem_rows
 
 if TYPE_CHECKING:
@@ -168,11 +169,8 @@ class Collector:
 def in_order(table: Table, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows in the order that the table's files have; equal ones as they come."""
     keys = [k for k in table.sort if batch.schema.field(k).type in (pa.int64(), pa.int32())]
-    if all(batch[k].null_count == batch.num_rows for k in keys):
-        return batch
-    plain = pa.table({**{k: batch[k] for k in keys}, "row": pa.array(range(batch.num_rows))})
-    order = plain.sort_by([(k, "ascending") for k in (*keys, "row")])["row"]
-    return batch.take(order.combine_chunks())
+    order = order_by([batch[k] for k in keys])
+    return batch if order is None else batch.take(pa.array(order))
 
 
 def _sound(text: str) -> str:

@@ -28,6 +28,7 @@ from .manifest import (
     generation_part,
     part_of_source,
 )
+from .ordered import order_by
 from .schema import TABLES, Problem, problem_rows
 from .store import Folder, Place, reading
 from .suggested import command
@@ -255,18 +256,27 @@ def _sorted(name: str, tables: dict[str, pa.Table]) -> pa.Table:
     table, keys = tables.pop(name).select(TABLES[name].schema.names), _ORDER.get(name)
     if keys is None or not table.num_rows:
         return table
-    plain = {k: table[k] for k in keys}
-    for k, column in plain.items():
-        if pa.types.is_dictionary(column.type):
-            plain[k] = column.cast(pa.string())
-    plain["row"] = pa.array(np.arange(table.num_rows))  # rows that tie keep their order
-    by = [(k, "ascending") for k in (*keys, "row")]
-    order = pc.sort_indices(pa.table(plain), by)  # pyright: ignore
+    order = _order([table[k] for k in keys])
+    if order is None:
+        return table
     schema, columns = table.schema, table.columns
-    del table, plain
+    del table
     for i in range(len(columns)):
         columns[i] = columns[i].take(order)
     return pa.table(columns, schema=schema)
+
+
+def _order(columns: list[pa.ChunkedArray]) -> pa.Array | None:
+    """The rows in order of these; None where they are."""
+    if not any(pa.types.is_dictionary(c.type) for c in columns):
+        found = order_by(columns)
+        return None if found is None else pa.array(found)
+    plain = {
+        str(k): c.cast(pa.string()) if pa.types.is_dictionary(c.type) else c
+        for k, c in enumerate(columns)
+    }
+    plain["row"] = pa.array(np.arange(len(columns[0])))  # rows that tie keep their order
+    return pc.sort_indices(pa.table(plain), [(k, "ascending") for k in plain])  # pyright: ignore
 
 
 def _job_row(manifests: list[Manifest], ranks: pa.Table, clocks: str) -> pa.RecordBatch:

@@ -90,7 +90,10 @@ def _stage(
     if prepare is not None:
         prepare(process_bytes)
     with ThreadPoolExecutor(1) as beside:
-        if source.size_bytes >= HASH_BESIDE_BYTES and not getattr(module, "HASHES", False):
+        hashes = getattr(module, "HASHES", False) or (
+            threads == 1 and getattr(module, "HASHES_ALONE", False)
+        )
+        if source.size_bytes >= HASH_BESIDE_BYTES and not hashes:
             beside.submit(lambda: source.sha256)
         ranks, world_sizes, problems, written = _write_parts(
             source, parser, rank, threads, place, progress, picked

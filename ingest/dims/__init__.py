@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from ..matching.lists import coded
+from ..matching.lists import Lists, coded
 from ..schema import Problem
 from ..settings import Settings
 from .bare import FOUND, SAID, bare_rows, filled, sizes
@@ -75,7 +75,7 @@ def decide(
     bare = bare_rows(comms, lists, is_open, used, said)
     nothing = np.flatnonzero(bare & (size > 1))
     at = np.flatnonzero(~bare)
-    rows = comms.take(pa.array(at)).to_pylist()
+    rows = _rows(comms, at, lists)
     of_members = _Placed(_hosts(ranks))
     all_of = [_comm(r, used, of_members) for r in rows]
     problems: list[Problem] = []
@@ -86,6 +86,17 @@ def decide(
     _by_operations(all_of, seen, world, problems)
     found = {c: pa.array([r[c] for r in rows], pa.string()) for c in FOUND}
     return filled(comms, at, found, nothing), problems
+
+
+def _rows(comms: pa.Table, at: np.ndarray, lists: Lists) -> list[dict]:
+    """Rows by column; those with the same members share the list of them."""
+    taken = comms.drop_columns(["ranks"]).take(pa.array(at))
+    kinds = [pa.string() if pa.types.is_dictionary(f.type) else f.type for f in taken.schema]
+    taken = taken.cast(pa.schema(list(zip(taken.column_names, kinds, strict=True))))
+    columns = {c: taken.column(c).to_pylist() for c in taken.column_names}
+    distinct = [*lists.distinct, None]
+    columns["ranks"] = [distinct[k] for k in lists.code[at].tolist()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def matches(pattern: str, row: dict) -> bool:

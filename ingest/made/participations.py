@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from ..matching.participations import codes, ints, timed_rows
 from .aligned import UNKNOWN, Clock, Odd, within
 from .segmented import LEAST, Runs, runs
+
+_pc: Any = pyarrow.compute
 
 PAIRED = ("send", "recv", "send_recv")
 FROM_ROOT = ("broadcast", "scatter")
@@ -238,18 +241,14 @@ def _of_comms(
     comms: pa.Table, comm: np.ndarray, names: list[str]
 ) -> tuple[np.ndarray, list[str], np.ndarray]:
     """By row the dimension (texts) and size of its communicator."""
-    rows = comms.select(["comm", "dim", "size"]).to_pylist()
-    by_name = {r["comm"]: r for r in rows if r["comm"] is not None}
-    if len(by_name) < sum(r["comm"] is not None for r in rows):
+    said = comms.column("comm").cast(pa.string()).combine_chunks()
+    if len(said.drop_null().unique()) < len(said) - said.null_count:
         raise Odd
-    dims = sorted({r["dim"] for r in rows if r["dim"] is not None})
-    at = {d: i for i, d in enumerate(dims)}
-    mine = [by_name.get(name, {}) for name in names]
-    dim = np.array([at.get(r.get("dim"), -1) for r in mine] + [-1], np.int32)
-    size = np.array(
-        [LEAST if r.get("size") is None else r["size"] for r in mine] + [LEAST], np.int64
-    )
-    return dim[comm], dims, size[comm]
+    dim, dims = codes(comms.column("dim"))
+    at = _pc.index_in(pa.array(names, pa.string()), value_set=said).fill_null(-1)
+    its = np.append(at.to_numpy(zero_copy_only=False), -1)[comm]
+    size = ints(comms, "size", int(LEAST))
+    return np.append(dim, -1).astype(np.int32)[its], dims, np.append(size, LEAST)[its]
 
 
 def _n_ranks(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from . import clocks as clock
 from . import sequences
 from .sequences import Sequence
+
+_pc: Any = pyarrow.compute
 
 BARRIER_OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Operations in which nobody can end before everybody has started."""
@@ -115,12 +118,19 @@ def codes(column: pa.ChunkedArray, names: list[str] | None = None) -> tuple[np.n
     flat = column.cast(pa.string()).combine_chunks().dictionary_encode()
     if isinstance(flat, pa.ChunkedArray):
         flat = flat.combine_chunks()
-    texts = flat.dictionary.to_pylist()
+    texts = flat.dictionary
     known = list(names or [])
-    have = set(known)
-    known += sorted(t for t in texts if t not in have)
-    place = {t: i for i, t in enumerate(known)}
-    table = np.array([place[t] for t in texts] + [-1], dtype=np.int64)
+    table = np.full(len(texts) + 1, -1, dtype=np.int64)
+    if known and len(texts):
+        said = texts.to_pylist()
+        have = set(known)
+        known += sorted(t for t in said if t not in have)
+        place = {t: i for i, t in enumerate(known)}
+        table[:-1] = [place[t] for t in said]
+    elif len(texts):
+        order = _pc.sort_indices(texts)  # by their bytes, which is by their characters
+        table[order.to_numpy()] = np.arange(len(texts))
+        known = texts.take(order).to_pylist()
     index = flat.indices.cast(pa.int64()).fill_null(len(texts))
     return table[index.to_numpy(zero_copy_only=False)], known
 

@@ -175,7 +175,7 @@ def check_vector(buf, p, more):
         raise IndexError("vector")
 
 
-_newlines = vector_scan(any_of(b"\n"))
+NEWLINES = vector_scan(any_of(b"\n"))
 
 
 @jit
@@ -183,7 +183,7 @@ def line_end(buf, p, n):
     """Where the line at p ends: its newline, or `n`."""
     while p < n:
         check_vector(buf, p, 0)
-        bits = _newlines(buf, p)
+        bits = NEWLINES(buf, p)
         if bits:
             return min(p + lowest_bit(bits), n)
         p += LANES

@@ -30,6 +30,10 @@ _SEARCH_BYTES = 256 << 20
 _BLOCK = 1 << 20
 
 
+HASHES_ALONE = True
+"""With one thread `parse` hashes large sources as it reads them: nobody has to beside it."""
+
+
 def looks_like(head: bytes, name: str) -> bool:
     """Whether a text holds a message of NCCL's debug log; documents that quote one do not count."""
     if b" NCCL " not in head or b"\0" in head[:4096] or head[:1] in (b"{", b"<"):
@@ -100,7 +104,7 @@ def parse(
     from .debug_log_rows import tables_of
 
     found = False
-    for item in tables_of(source, rank):
+    for item in tables_of(source, rank, threads):
         found = True
         yield item
     if not found:

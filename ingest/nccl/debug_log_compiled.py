@@ -27,7 +27,7 @@ from .debug_log_links_compiled import CompiledLinks
 from .debug_log_reader import Reader
 from .debug_log_survey_compiled import CompiledSurvey
 from .line_blocks import Block, blocks, line_of
-from .number_rows import NumberRows
+from .number_rows import NULL, NumberRows
 from .tables_of_texts import Texts, Triples
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from .debug_log_survey import Comm, Survey
 
 _SLOW_LINES = 8192
-_MOST_WRITERS = 1 << 17
-_MOST_TEXTS = 1 << 17
+_MOST_WRITERS = 1 << 16
+_MOST_TEXTS = 1 << 16
 _MOST_KINDS = 1 << 14
-_MOST_CODES = 1 << 17
+_MOST_CODES = 1 << 15
 _MOST_COUNT = 10**18
 _I32_MAX = (1 << 31) - 1
 _I64_MAX = (1 << 63) - 1
@@ -52,14 +52,17 @@ Owner = tuple[str, int]
 
 
 class Compiled:
-    """Both passes over a log by these `functions` of `debug_log_scan`."""
+    """Both passes over a log by these `functions` of `debug_log_scan`.
 
-    def __init__(self, functions: dict[str, Callable[..., Any]]):
-        self._functions = functions
+    With `hashed` the first one hashes what it reads, so that nobody has to beside it.
+    """
+
+    def __init__(self, functions: dict[str, Callable[..., Any]], hashed: bool = False):
+        self._functions, self._hashed = functions, hashed
 
     def survey(self, source: Source, found: Survey, c: Collector) -> None:
         """The first pass, as `debug_log_survey.survey` asks for it."""
-        CompiledSurvey(self._functions, found, c).read(source)
+        CompiledSurvey(self._functions, found, c).read(source, self._hashed)
 
     def rows(
         self, source: Source, c: Collector, places: Places
@@ -350,9 +353,10 @@ class _Pass:
 def _turns(found: Survey) -> dict[Owner, list[int]]:
     """Where in the log it may change which communicator a process's message is of, in order."""
     turns: defaultdict[Owner, list[int]] = defaultdict(list)
-    for comm in found.comms:
-        owner = comm.process.host, comm.process.pid
-        turns[owner] += (at for at in (comm.begun, comm.made, comm.ended) if at is not None)
+    for process in found.in_order:
+        its = found.comms.rows[found.comms.of_process.of(process.number)]
+        said = its[:, [of.Q_BEGUN, of.Q_MADE, of.Q_ENDED]]
+        turns[process.host, process.pid] += said[said != NULL].tolist()
     for places in turns.values():
         places.sort()
     return dict(turns)

@@ -2,43 +2,98 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from ..errors import UsageError
 from ..schema import MAX_RANK
+from . import debug_log_state as of
+from .debug_log_comms import NULL
+from .debug_log_names import name_comms
+from .debug_log_survey import signed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..collect import Collector
-    from .debug_log_survey import Comm, Process, Survey
+    from .debug_log_survey import Process, Survey
 
 _U64 = (1 << 64) - 1
 _MOST_MEMBERS = 1 << 17
-_LONG_NAME = 200
 
 
 class Members:
-    """A communicator over all processes: global rank by place, and its size."""
+    """The communicators over all processes: arrays by code of the name, as `Comms.names` has them.
 
-    def __init__(self, size: int):
-        self.size = size
-        self.by_place: dict[int, int] = {}
-        self.is_world = False
+    Of a name the places whose global ranks are told are `place[ends[k]:ends[k + 1]]`, rising, with
+    those ranks in `rank`; with `is_world` the ranks are the places.
+    """
 
-    def rank_of(self, place: int) -> int | None:
+    def __init__(self, found: Survey, by_place: bool):
+        comms = found.comms
+        self.names = comms.names
+        _, first = np.unique(comms.name, return_index=True)
+        self.size = comms.column(of.Q_SIZE)[first]
+        rank = np.array([NULL if p.rank is None else p.rank for p in found.in_order], np.int64)
+        rank = rank[comms.column(of.Q_PROCESS)]
+        told = np.flatnonzero(rank != NULL)
+        name, place = comms.name[told], comms.column(of.Q_PLACE)[told]
+        order = np.lexsort((place, name))  # of several that tell of a place the first comes first
+        name, place = name[order], place[order]
+        new = np.append(True, (name[1:] != name[:-1]) | (place[1:] != place[:-1]))[: len(name)]
+        name, self.place, self.rank = name[new], place[new], rank[told[order[new]]]
+        self.ends = np.searchsorted(name, np.arange(len(self.names) + 1))
+        n_told = np.diff(self.ends)
+        elsewhere = np.bincount(name[self.place != self.rank], minlength=len(self.names))
+        world = comms.column(of.Q_SIZE).max(initial=0)
+        self.is_world = by_place & (self.size == world) & (n_told > 0) & (elsewhere == 0)
+        self._looked_at: dict[int, dict[int, int]] = {}
+
+    @cached_property
+    def codes(self) -> dict[str, int]:
+        """Names by their text."""
+        return {name: k for k, name in enumerate(self.names)}
+
+    def rank_of(self, name: int, place: int) -> int | None:
         """Global rank at a place; None where no process says it."""
-        known = self.by_place.get(place)
-        return place if known is None and self.is_world and place < self.size else known
+        told = self._looked_at.get(name)
+        if told is None:
+            its = slice(self.ends[name], self.ends[name + 1])
+            told = dict(zip(self.place[its].tolist(), self.rank[its].tolist(), strict=True))
+            self._looked_at[name] = told
+        known = told.get(place)
+        if known is None and self.is_world[name] and place < self.size[name]:
+            return place
+        return known
 
-    def ranks(self) -> list[int] | None:
-        """All members in order, or None where one of them is unknown."""
-        if self.size > _MOST_MEMBERS or (len(self.by_place) < self.size and not self.is_world):
-            return None
-        found = [self.rank_of(place) for place in range(self.size)]
-        return None if None in found else found  # type: ignore[return-value]
+    def ranks(self) -> list[list[int] | None]:
+        """Of each name all members in order, or None where one of them is unknown."""
+        may = (np.diff(self.ends) >= self.size) | self.is_world
+        may &= self.size <= _MOST_MEMBERS
+        place, rank, ends, size = (
+            c.tolist() for c in (self.place, self.rank, self.ends, self.size)
+        )  # fmt: skip
+        found: list[list[int] | None] = [None] * len(ends[1:])
+        for name in np.flatnonzero(may).tolist():
+            start, end, n = ends[name], ends[name + 1], size[name]
+            # Places differ and are in order: they are all, if the last is where it would be.
+            if end - start == n and place[end - 1] == n - 1:
+                found[name] = rank[start:end]
+                continue
+            its = [self.rank_of(name, k) for k in range(n)]
+            found[name] = None if None in its else its  # type: ignore[assignment]
+        return found
+
+
+class _First(NamedTuple):
+    """The first of a process's largest communicators."""
+
+    process: Process
+    place: int
+    begun: int
 
 
 def child_hash(parent: int, count: int, color: int) -> int:
@@ -62,8 +117,8 @@ def child_hash(parent: int, count: int, color: int) -> int:
     return ((a ^ (a >> 32)) * 0x995A187A14E7B445) & _U64
 
 
-def identify(found: Survey, rank: int | None, c: Collector) -> dict[str, Members]:
-    """Sets the rank of each process and the name of each communicator; members by name.
+def identify(found: Survey, rank: int | None, c: Collector) -> Members:
+    """Sets the rank of each process and the name of each communicator; who is in these.
 
     `rank` is the global rank the user gave. Raises UsageError where it is given and the log has
     several processes.
@@ -77,67 +132,48 @@ def identify(found: Survey, rank: int | None, c: Collector) -> dict[str, Members
         )
     _hash_children(found)
     rounds, by_place = _rank_processes(found, rank, c)
-    _name_comms(found, rounds, c)
-    world = max((comm.size for comm in found.comms), default=0)
-    members: dict[str, Members] = {}
-    for comm in found.comms:
-        known = members.get(comm.name)
-        if known is None:
-            known = members[comm.name] = Members(comm.size)
-        if comm.process.rank is not None:
-            known.by_place.setdefault(comm.place, comm.process.rank)
-    for known in members.values():
-        known.is_world = (
-            by_place
-            and known.size == world
-            and bool(known.by_place)
-            and all(place == number for place, number in known.by_place.items())
-        )
-    _local_ranks(found.processes.values())
-    return members
+    name_comms(found, rounds, c)
+    _local_ranks(found.in_order)
+    return Members(found, by_place)
 
 
 def _hash_children(found: Survey) -> None:
-    for comm in found.comms:  # in the order of the log: a parent comes before its children
-        if comm.hash_ is not None or comm.parent is None:
+    comms = found.comms
+    for number in sorted(comms.parents):  # in the order of the log: a parent comes before these
+        said, row = comms.parents[number], comms.rows[number]
+        if row[of.Q_HASH] or said.count is None or said.color is None:
             continue
-        host, pid = comm.process.host, comm.process.pid
-        parent = found.comm_of_pointer(host, pid, comm.parent, comm.begun)
-        if parent is None or parent is comm or parent.hash_ is None:
-            continue
-        if comm.child_count is not None and comm.color is not None:
-            comm.hash_ = child_hash(parent.hash_, comm.child_count, comm.color)
+        process = found.in_order[int(row[of.Q_PROCESS])]
+        parent = found.at_pointer(process.host, process.pid, said.pointer, int(row[of.Q_BEGUN]))
+        if (
+            parent is not None
+            and parent != number
+            and (whole := int(comms.rows[parent, of.Q_HASH]))
+        ):
+            row[of.Q_HASH] = signed(child_hash(whole, said.count, said.color))
 
 
 def _rank_processes(found: Survey, rank: int | None, c: Collector) -> tuple[dict[int, int], bool]:
     """Global ranks from the places in the largest communicators.
 
-    Returns which run of the job a process (by `id`) belongs to, 0 but for restarts, and whether
+    Returns which run of the job a process (by number) belongs to, 0 but for restarts, and whether
     the ranks are the places.
     """
-    world = max((comm.size for comm in found.comms), default=0)
-    firsts: list[Comm] = []
-    small: list[Process] = []
-    for process in found.processes.values():
-        largest = max(process.comms, key=lambda k: k.size)
-        if largest.size == world:
-            firsts.append(largest)
-        else:
-            small.append(process)
     if rank is not None:
-        for process in found.processes.values():
+        for process in found.in_order:
             process.rank = rank
         return {}, False
+    world, firsts = _firsts(found)
     rounds: dict[int, int] = {}
     seen: Counter[int] = Counter()
-    for comm in sorted(firsts, key=lambda k: k.begun):
-        rounds[id(comm.process)] = seen[comm.place]
-        seen[comm.place] += 1
+    for one in sorted(firsts, key=lambda k: k.begun):
+        rounds[one.process.number] = seen[one.place]
+        seen[one.place] += 1
     if not _one_after_another(firsts, rounds):
-        labels = {p.label for p in found.processes.values()}
+        labels = {p.label for p in found.in_order}
         usable = all(label is not None and label <= MAX_RANK for label in labels)
         if usable and len(labels) == len(found.processes):
-            for process in found.processes.values():
+            for process in found.in_order:
                 process.rank = process.label
             c.odd(
                 "rank_from_launcher",
@@ -163,8 +199,8 @@ def _rank_processes(found: Survey, rank: int | None, c: Collector) -> tuple[dict
             "are kept as the ranks",
             "warning",
         )
-    for comm in firsts:
-        comm.process.rank = comm.place
+    for one in firsts:
+        one.process.rank = one.place
     if firsts:
         c.odd(
             "rank_from_communicator",
@@ -172,110 +208,42 @@ def _rank_processes(found: Survey, rank: int | None, c: Collector) -> tuple[dict
             "info",
             count=len(firsts),
         )
-    if small:
+    if small := len(found.in_order) - len(firsts):
         c.odd(
             "rank_unknown",
             f"processes that are in no communicator of {world} ranks: their ranks are unknown",
             "warning",
-            count=len(small),
+            count=small,
         )
     return rounds, True
 
 
-def _one_after_another(firsts: Iterable[Comm], rounds: dict[int, int]) -> bool:
+def _firsts(found: Survey) -> tuple[int, list[_First]]:
+    """The size of the largest communicators, and the first that each process has of them."""
+    comms = found.comms
+    size, process = comms.column(of.Q_SIZE), comms.column(of.Q_PROCESS)
+    world = int(size.max(initial=0))
+    largest = np.flatnonzero(size == world)
+    _, first = np.unique(process[largest], return_index=True)
+    rows = comms.rows[largest[first]].tolist()
+    return world, [
+        _First(found.in_order[r[of.Q_PROCESS]], r[of.Q_PLACE], r[of.Q_BEGUN]) for r in rows
+    ]
+
+
+def _one_after_another(firsts: Iterable[_First], rounds: dict[int, int]) -> bool:
     """Whether processes that share a rank are later runs, on the same devices as the earlier."""
     spans: dict[int, tuple[int, int]] = {}
     places: defaultdict[int, set[tuple[str, int]]] = defaultdict(set)
-    for comm in firsts:
-        n = rounds[id(comm.process)]
-        low, high = spans.get(n, (comm.begun, comm.begun))
-        spans[n] = min(low, comm.begun), max(high, comm.begun)
-        places[n].add((comm.process.host, comm.process.device))
+    for one in firsts:
+        n = rounds[one.process.number]
+        low, high = spans.get(n, (one.begun, one.begun))
+        spans[n] = min(low, one.begun), max(high, one.begun)
+        places[n].add((one.process.host, one.process.device))
     return all(
         spans[n - 1][1] < spans[n][0] and len(places[n] & places[n - 1]) * 2 >= len(places[n])
         for n in range(1, len(spans))
     )
-
-
-def _name_comms(found: Survey, rounds: dict[int, int], c: Collector) -> None:
-    world = max((comm.size for comm in found.comms), default=0)
-    unnamed: defaultdict[tuple[int, int, int], list[Comm]] = defaultdict(list)
-    for process in found.processes.values():
-        run, children = rounds.get(id(process), 0), Counter[object]()
-        of_size: dict[int, int] = {}
-        for comm in process.comms:
-            if comm.hash_ is not None:
-                comm.name = f"nccl-{comm.hash_:016x}"
-            elif comm.parent is not None:
-                _name_child(found, comm, children)
-            else:
-                n = of_size[comm.size] = of_size.get(comm.size, -1) + 1
-                unnamed[run, comm.size, n].append(comm)
-    by_order, alone = 0, 0
-    for (run, size, n), comms in unnamed.items():
-        base = f"nccl-log-{size}-{n}" + (f"-run{run}" if run else "")
-        if size > 1 and (_whole(comms, size) or (size == world and _apart(comms))):
-            by_order += 1
-            for comm in comms:
-                comm.name = base
-            continue
-        hosts: defaultdict[str, list[Comm]] = defaultdict(list)
-        for comm in comms:
-            hosts[comm.process.host].append(comm)
-        for host, here in hosts.items():
-            together = size > 1 and _whole(here, size)
-            by_order += together
-            alone += 0 if together or size == 1 else len(here)
-            for comm in here:
-                comm.name = f"{base}-{host}" if together else f"{base}-{_own(comm.process)}"
-    if by_order:
-        c.odd(
-            "comm_by_order",
-            "the library (before NCCL 2.17) does not name its communicators: they were told apart "
-            "by size, order and host",
-            "info",
-            count=by_order,
-        )
-    if alone:
-        c.odd(
-            "comm_unmatched",
-            "communicators without a name that several groups of ranks made: each process's is "
-            "kept by itself, and its other members are unknown",
-            "warning",
-            count=alone,
-        )
-
-
-def _name_child(found: Survey, comm: Comm, ordinal: Counter[object]) -> None:
-    process = comm.process
-    parent = found.comm_of_pointer(process.host, process.pid, comm.parent or b"", comm.begun)
-    if parent is None or parent is comm or not parent.name:
-        n = ordinal["orphan"]
-        ordinal["orphan"] += 1
-        comm.name = f"nccl-log-orphan-{_own(process)}-{n}"
-        return
-    n = comm.child_count
-    if n is None:
-        n = ordinal[id(parent)]
-        ordinal[id(parent)] += 1
-    name = f"nccl-log-{parent.name.removeprefix('nccl-')}-{n}-{comm.color}"
-    if len(name) > _LONG_NAME:  # a family tree of splits
-        name = f"nccl-log-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-    comm.name = name
-
-
-def _whole(comms: list[Comm], size: int) -> bool:
-    return len(comms) == size and _apart(comms)
-
-
-def _apart(comms: list[Comm]) -> bool:
-    return len({comm.place for comm in comms}) == len(comms)
-
-
-def _own(process: Process) -> str:
-    if process.rank is not None:
-        return f"r{process.rank}"
-    return f"{process.host}-{process.pid}-{process.device}"
 
 
 def _local_ranks(processes: Iterable[Process]) -> None:

@@ -2,73 +2,74 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from . import debug_log_state as of
+from .debug_log_places import RECENT
 from .number_rows import NULL, Words
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
     from .debug_log_places import Places
-    from .debug_log_survey import Comm
 
 
 class Known:
     """The communicators of a log's processes, the members by name, and the hosts of ranks.
 
-    `comms`, `names`, `members` and `hosts` are as `debug_log_edges` reads them; `lists` holds
-    numbers of communicators, those of a writer or a pointer one after another (`listed`).
+    `comms`, `name_bounds`, `members` and `hosts` are as `debug_log_edges` reads them; `lists` holds
+    numbers of communicators, those of a thread, a process or a pointer one after another.
     """
 
     def __init__(self, places: Places, words: Words):
-        comms = places.found.comms
-        self.names = {name: i for i, name in enumerate(places.members)}
-        self.comms = _comms(comms, self.names, {n: words.code(n) for n in self.names})
-        bounds, members = [], []
-        for known in places.members.values():
-            start = len(members)
-            members += sorted(known.by_place.items())
-            bounds.append((start, len(members), known.is_world, known.size))
-        self.name_bounds = np.array(bounds, np.int64).reshape(-1, of.NAME_COLUMNS)
-        self.members = np.array(members, np.int64).reshape(-1, 2)
+        self._found = places.found.comms
+        members = places.members
+        self.name_bounds = np.stack(
+            [members.ends[:-1], members.ends[1:], members.is_world, members.size], axis=1
+        )
+        self.members = np.stack([members.place, members.rank], axis=1)
+        self.comms = self._rows(places, words.all_codes(members.names))
         hosts = sorted((rank, words.code(host)) for rank, host in places.host_of_rank.items())
         self.hosts = np.array(hosts, np.int64).reshape(-1, 2)
-        self.lists = np.zeros(1024, np.int64)
-        self._n_listed = 0
-        self._bounds: dict[Hashable, tuple[int, int]] = {}
+        groups = self._found.of_thread, self._found.of_process
+        self.lists = np.concatenate([g.order for g in groups])
 
-    def listed(self, key: Hashable, comms: Sequence[Comm]) -> tuple[int, int]:
-        """Where in `lists` these communicators begin and end; `key` is what they are those of."""
-        if not comms:
-            return 0, 0
-        bounds = self._bounds.get(key)
-        if bounds is None:
-            start, end = self._n_listed, self._n_listed + len(comms)
-            while end > len(self.lists):
-                self.lists = np.concatenate([self.lists, np.zeros_like(self.lists)])
-            self.lists[start:end] = [comm.number for comm in comms]
-            bounds = self._bounds[key] = start, end
-            self._n_listed = end
-        return bounds
+    def of_thread(self, number: int) -> tuple[int, int]:
+        """Where in `lists` the communicators that a thread made begin and end."""
+        return self._found.of_thread.bounds(number)
 
+    def of_process(self, number: int) -> tuple[int, int]:
+        """The same of the last ones of a process."""
+        start, end = self._found.of_process.bounds(number)
+        return self._found.n + max(start, end - RECENT), self._found.n + end
 
-def _comms(comms: list[Comm], names: dict[str, int], codes: dict[str, int]) -> np.ndarray:
-    """A row each; `names` and `codes` are the number and the code of each name."""
-    columns = {
-        of.C_BEGUN: [k.begun for k in comms],
-        of.C_MADE: [k.begun if k.made is None else k.made for k in comms],
-        of.C_UNMADE: [k.made is None for k in comms],
-        of.C_ENDED: [NULL if k.ended is None else k.ended for k in comms],
-        of.C_PLACE: [k.place for k in comms],
-        of.C_SIZE: [k.size for k in comms],
-        of.C_NAME: [names[k.name] for k in comms],
-        of.C_CODE: [codes[k.name] for k in comms],
-        of.C_RANK: [NULL if k.process.rank is None else k.process.rank for k in comms],
-    }
-    rows = np.empty((len(comms), of.COMM_COLUMNS), np.int64)
-    for column, values in columns.items():
-        rows[:, column] = values
-    return rows
+    def of_pointer(self, code: int) -> tuple[int, int]:
+        """The same of those that a pointer meant, one after another."""
+        start, end = self._found.of_pointer.bounds(code)
+        return self._pointers_at + start, self._pointers_at + end
+
+    @cached_property
+    def _pointers_at(self) -> int:
+        """Where in `lists` those of pointers are; few logs ask for them."""
+        at = len(self.lists)
+        self.lists = np.concatenate([self.lists, self._found.of_pointer.order])
+        return at
+
+    def _rows(self, places: Places, codes: np.ndarray) -> np.ndarray:
+        """A row a communicator; `codes` are those of the names."""
+        found = self._found
+        rank = np.array([NULL if p.rank is None else p.rank for p in places.found.in_order],
+                        np.int64)  # fmt: skip
+        rows = np.empty((found.n, of.COMM_COLUMNS), np.int64)
+        for column, its in (
+            (of.C_BEGUN, of.Q_BEGUN), (of.C_ENDED, of.Q_ENDED), (of.C_PLACE, of.Q_PLACE),
+            (of.C_SIZE, of.Q_SIZE),
+        ):  # fmt: skip
+            rows[:, column] = found.column(its)
+        rows[:, of.C_MADE] = found.made
+        rows[:, of.C_UNMADE] = found.column(of.Q_MADE) == NULL
+        rows[:, of.C_NAME] = found.name
+        rows[:, of.C_CODE] = codes[found.name]
+        rows[:, of.C_RANK] = rank[found.column(of.Q_PROCESS)]
+        return rows

@@ -15,7 +15,6 @@ from . import debug_log_text as say
 from .debug_log_known import Known
 from .debug_log_lines import Writer
 from .debug_log_nics import NicNames, said_nics
-from .debug_log_places import RECENT
 from .line_blocks import PAD
 from .number_rows import MOST_WORDS, NULL, NumberRows, Words
 from .tables_of_texts import Triples
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from .debug_log_lines import Message
     from .debug_log_places import Places
 
-_MOST_WRITERS = 1 << 17
-_MOST_CODES = 1 << 17
+_MOST_WRITERS = 1 << 16
+_MOST_CODES = 1 << 16
 _MOST_OWNERS = 1 << 18
 _MOST_AT_ONCE = 1 << 15
 _MOST_SAID = 2048
@@ -122,11 +121,19 @@ class CompiledLinks(links.Links):
         `table` is that of the texts of writers. To learn them as they come takes as long as to
         read what they wrote.
         """
-        threads = self.places.found.by_thread
-        if self._learnt_all or len(threads) > _MOST_AT_ONCE:
+        if self._learnt_all:
+            return False
+        found, made = self.places.found, self.places.found.comms.of_thread
+        threads = {t: k for t, k in found.comms.threads.items() if len(made.of(k))}
+        if len(threads) > _MOST_AT_ONCE:
             return False
         self._learnt_all = True
-        writers = [Writer(*thread, comms[0].process.device) for thread, comms in threads.items()]
+        process = found.comms.column(of.Q_PROCESS)
+        firsts = process[made.order[made.ends[list(threads.values())]]].tolist()
+        writers = [
+            Writer(*thread, found.in_order[first].device)
+            for thread, first in zip(threads, firsts, strict=True)
+        ]
         texts = [b"%s:%d:%d [%d]" % (w.host.encode(), *w[1:]) for w in writers]
         ends = np.cumsum([0, *map(len, texts)])
         bounds, codes = np.stack([ends[:-1], ends[1:]], axis=1), np.zeros(len(texts), np.int64)
@@ -141,21 +148,20 @@ class CompiledLinks(links.Links):
 
     def _row_of(self, writer: Writer) -> tuple[int, ...] | None:
         """A writer as compiled code knows it; None where there are too many."""
-        host, pid, tid, device = writer
+        host, pid, tid, _ = writer
         try:
             owner, at = _numbered(self._owners, (host, pid)), _numbered(self._threads, writer[:3])
             host_code = self._code(host)
         except _TooMany:
             return None
         known, process = self.known, self.places.process(writer)
-        thread = self.places.found.by_thread.get((host, pid, tid), ())
-        recent = () if process is None else process.comms[-RECENT:]
         rank = None if process is None else process.rank
-        making = known.listed((host, pid, tid, None), thread)
+        comms = self.places.found.comms
+        making = known.of_thread(comms.threads.get((host, pid, tid), -1))
         made = known.comms[known.lists[slice(*making)], of.C_MADE]
         in_order = bool((made[1:] >= made[:-1]).all())
         return (
-            of.ROW, *making, *known.listed((host, pid, device), recent),
+            of.ROW, *making, *known.of_process(-1 if process is None else process.number),
             NULL if rank is None else rank, host_code, owner, at, self._names.number(host, pid),
             making[0] if in_order else -1,
         )  # fmt: skip
@@ -164,8 +170,8 @@ class CompiledLinks(links.Links):
         """Which communicators a pointer means in the writer's process, one after another."""
         value = self._pointer_codes.numbers(code)[1] & ((1 << 64) - 1)
         key = writer.host, writer.pid, b"0x%x" % value
-        comms = self.places.found.by_pointer.get(key, ())
-        self._pointers[code] = of.ROW, *self.known.listed((*key, None), comms)
+        its = self.places.found.comms.pointers.get(key, -1)
+        self._pointers[code] = of.ROW, *self.known.of_pointer(its)
 
     def learn_route(self, code: int, message: Message, writer: Writer) -> None:
         """The transport and the NIC of a way that links of the writer's process go."""
@@ -268,7 +274,7 @@ class CompiledLinks(links.Links):
         return self._words.code(text)
 
     def _name(self, name: str | None) -> int:
-        return -1 if name is None else self.known.names[name]
+        return -1 if name is None else self.places.members.codes[name]
 
 
 class _TooMany(Exception):

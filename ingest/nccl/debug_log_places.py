@@ -6,6 +6,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .debug_log_comms import Thread
     from .debug_log_identity import Members
     from .debug_log_lines import Writer
     from .debug_log_survey import Comm, Process, Survey
@@ -19,13 +20,11 @@ class Places:
     `rank` is the one the user gave, for processes that no communicator gives one.
     """
 
-    def __init__(self, found: Survey, members: dict[str, Members], rank: int | None):
+    def __init__(self, found: Survey, members: Members, rank: int | None):
         self.found, self.members, self.rank = found, members, rank
-        self._made = {
-            thread: [k.begun if k.made is None else k.made for k in comms]
-            for thread, comms in found.by_thread.items()
-        }
-        self.host_of_rank = {p.rank: p.host for p in found.processes.values() if p.rank is not None}
+        self.host_of_rank = {p.rank: p.host for p in found.in_order if p.rank is not None}
+        self._of_thread: dict[Thread, tuple[list[int], list[int]]] = {}
+        self._recent: dict[int, list[Comm]] = {}
 
     def process(self, writer: Writer) -> Process | None:
         """The process (with its device) that wrote a message; None where none is known."""
@@ -43,18 +42,17 @@ class Places:
         """
         if pointer is not None:
             return self.found.comm_of_pointer(writer.host, writer.pid, pointer, offset)
-        thread = (writer.host, writer.pid, writer.tid)
-        comms = self.found.by_thread.get(thread)
-        if comms:
-            at = bisect_left(self._made[thread], offset)
-            for comm in comms[at : at + 1] + comms[max(at - 1, 0) : at]:
-                begins = comm.begun if comm.begun != comm.made else 0
-                if begins <= offset and me in (None, comm.place) and highest < comm.size:
-                    return comm
+        comms, made = self._thread(writer)
+        at = bisect_left(made, offset)
+        for number in comms[at : at + 1] + comms[max(at - 1, 0) : at]:
+            comm = self.found.comm(number)
+            begins = comm.begun if comm.begun != comm.made else 0
+            if begins <= offset and me in (None, comm.place) and highest < comm.size:
+                return comm
         process = self.process(writer)
         fits = [
             comm
-            for comm in (process.comms[-RECENT:] if process is not None else ())
+            for comm in (self._latest(process) if process is not None else ())
             if comm.begun <= offset and (comm.ended is None or comm.ended > offset)
             and me in (None, comm.place) and highest < comm.size
         ]  # fmt: skip
@@ -62,4 +60,22 @@ class Places:
 
     def rank_at(self, comm: Comm | None, place: int) -> int | None:
         """Global rank at a place of a communicator; None where unknown."""
-        return None if comm is None else self.members[comm.name].rank_of(place)
+        return None if comm is None else self.members.rank_of(comm.code, place)
+
+    def _thread(self, writer: Writer) -> tuple[list[int], list[int]]:
+        """Numbers of the communicators that a thread made, and where they were complete."""
+        thread = writer.host, writer.pid, writer.tid
+        found = self._of_thread.get(thread)
+        if found is None:
+            comms = self.found.comms
+            its = comms.of_thread.of(comms.threads.get(thread, -1))
+            found = self._of_thread[thread] = its.tolist(), comms.made[its].tolist()
+        return found
+
+    def _latest(self, process: Process) -> list[Comm]:
+        """The last communicators of a process."""
+        found = self._recent.get(process.number)
+        if found is None:
+            its = self.found.comms.of_process.of(process.number)[-RECENT:]
+            found = self._recent[process.number] = [self.found.comm(k) for k in its.tolist()]
+        return found

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from .debug_log_compiled import Compiled
 
 
-def compiled(source: Source) -> Compiled | None:
+def compiled(source: Source, threads: int) -> Compiled | None:
     """The compiled reader where it pays, or is there already; else None."""
     functions = compiled_code.functions(source, CODE)
     if functions is None:
         return None
     from .debug_log_compiled import Compiled
 
-    return Compiled(functions)
+    return Compiled(functions, hashed=threads == 1)

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
 from ..collect import Collector
+from ..schema import TABLES
 from ..texts import lines
 from . import debug_log_readers
 from .debug_log_calls import Calls
@@ -19,25 +23,25 @@ from .debug_log_survey import Survey, read_lines, survey, uncollected
 from .nccl_tests_text import TableReader
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from ..sources import Source
 
 
-def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+def tables_of(
+    source: Source, rank: int | None, threads: int = 1
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """All rows of a log; nothing at all where no message is in it.
 
     Raises UsageError as `identify` does, and RankUnknown where there are collectives and nobody
     says whose.
     """
     c = Collector(source)
-    compiled = debug_log_readers.compiled(source)
+    compiled = debug_log_readers.compiled(source, threads)
     with uncollected():
         found = survey(source, c, read_lines if compiled is None else compiled.survey)
         if not found.has_message:
             return
         members = identify(found, rank, c)
-        _identities(c, found, members, rank)
+    yield from _identities(c, found, members, rank)
     places = Places(found, members, rank)
     # Rows of benchmark tables may be cut by other lines, so that each line counts.
     if compiled is None or found.has_table:
@@ -64,7 +68,9 @@ def _all_lines(
         table.rows(c)
 
 
-def _identities(c: Collector, found: Survey, members: dict[str, Members], rank: int | None) -> None:
+def _identities(
+    c: Collector, found: Survey, members: Members, rank: int | None
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Rows of `ranks` and `comms`."""
     version = found.versions.most_common(1)[0][0] if found.versions else None
     if version is not None:
@@ -73,34 +79,51 @@ def _identities(c: Collector, found: Survey, members: dict[str, Members], rank: 
     if len(found.versions) > 1:
         told = ", ".join(sorted(found.versions)[:8])
         c.odd("several_versions", f"ranks name different libraries: {told}", "warning")
-    by_rank = {p.rank: p for p in found.processes.values() if p.rank is not None}
+    by_rank = {p.rank: p for p in found.in_order if p.rank is not None}
     for number, p in sorted(by_rank.items()):
         c.add("ranks", rank=number, host=p.host, host_source="recorded", pid=p.pid,
               device=p.device, local_rank=p.local_rank, device_name=p.device_name,
-              world_size=max((k.size for k in p.comms), default=None), clock="none",
+              world_size=int(found.comms.largest[p.number]), clock="none",
               source=c.source.name)  # fmt: skip
     if not by_rank and rank is not None:
         c.add("ranks", rank=rank, clock="none", source=c.source.name)
-    _comms(c, found, members, version or "nccl")
+    if found.comms.n:
+        yield "comms", _comms(found, members, version or "nccl")
 
 
-def _comms(c: Collector, found: Survey, members: dict[str, Members], backend: str) -> None:
-    one_of = {k.name: k for k in found.comms}
-    names: list[str] = []
-    said: dict[str, list] = {t: [] for t in ("size", "description", "ranks", "member",
-                                             "member_place")}  # fmt: skip
-    for name, known in members.items():
-        color = one_of[name].color
-        ranks = known.ranks()
-        whole = ranks is not None or not known.by_place
-        places = [(None, None)] if whole else sorted(known.by_place.items())
-        for place, member in places:
-            names.append(name)
-            said["size"].append(known.size)
-            said["description"].append(None if color is None else f"split, color {color}")
-            said["ranks"].append(ranks)
-            said["member"].append(member)
-            said["member_place"].append(place)
-    n = len(names)
-    c.add_all("comms", n, comm=names, dim=["unknown"] * n, dim_source=["none"] * n,
-              backend=[backend] * n, **said)  # fmt: skip
+def _comms(found: Survey, members: Members, backend: str) -> pa.RecordBatch:
+    """A row a communicator where its members are known or nobody tells any, else one a member."""
+    ranks, n_told = members.ranks(), np.diff(members.ends)
+    by_name = np.array([its is not None for its in ranks], bool) | (n_told == 0)
+    name = np.repeat(np.arange(len(ranks)), np.where(by_name, 1, n_told))
+    told, alone = np.repeat(~by_name, n_told), by_name[name]
+    columns = {}
+    for column, its in (("member", members.rank), ("member_place", members.place)):
+        values = np.zeros(len(name), np.int32)
+        values[~alone] = its[told]
+        columns[column] = pa.array(values, mask=alone)
+    constant = {"dim": "unknown", "dim_source": "none", "backend": backend}
+    whole = pa.array(ranks, pa.list_(pa.int32()))
+    return TABLES["comms"].batch({
+        "comm": pa.DictionaryArray.from_arrays(pa.array(name, pa.int32()), pa.array(members.names)),
+        "description": pa.array(_descriptions(found, len(ranks)), pa.string()).take(pa.array(name)),
+        "ranks": whole.take(pa.array(name)),
+        "size": pa.array(members.size[name], pa.int32()),
+        **columns,
+        **{c: pa.DictionaryArray.from_arrays(np.zeros(len(name), np.int32), pa.array([text]))
+           for c, text in constant.items()},
+    })  # fmt: skip
+
+
+def _descriptions(found: Survey, n: int) -> list[str | None]:
+    """Of each of `n` names what the last line that has it says of a split."""
+    described: list[str | None] = [None] * n
+    comms = found.comms
+    if comms.parents:
+        last = np.empty(n, np.int64)
+        last[comms.name] = np.arange(comms.n)  # of several the last one stays
+        for number, said in comms.parents.items():
+            name = int(comms.name[number])
+            if said.color is not None and last[name] == number:
+                described[name] = f"split, color {said.color}"
+    return described

@@ -27,20 +27,33 @@ from .bytes_at import (
 )
 from .debug_log_edges import comm_of, link_rows, of_pointer, ring_rows, told, tree_rows
 from .debug_log_scan_calls import call_row, has_call, has_choice, said_call
-from .debug_log_scan_inits import said_inits
+from .debug_log_scan_inits import noted_inits, said_inits
 from .debug_log_scan_kinds import is_link, is_special, kind_of, may_name_nics, was_said
 from .debug_log_scan_links import said_of_links
-from .debug_log_words import MARKED, header, mark
+from .debug_log_words import MARKED, header, marked_line
 from .tables_at import FULL, intern, intern_numbers, recode
 
 NULL = of.NULL
 
-__all__ = ["intern_all", "recode", "said_inits", "said_lines", "scan", "told"]
+__all__ = ["intern_all", "noted_inits", "recode", "said_inits", "said_lines", "scan", "told"]
 
-_SAID = vector_scan(any_of(b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid "))
+_SAID = (b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid ")
+_MAY_SAY = vector_scan(any_of(*(word[:3] for word in _SAID)))
+"""As few bytes of the words as tell nearly all lines apart: each costs a comparison everywhere."""
+
+_INIT, _RANKS, _COMPLETE, _VERSION, _THREADS, _BANDWIDTH, _PID = map(word_at, _SAID)
 
 # No word goes on beyond its line: none holds the end of one, and noughts follow the last.
 _INFO, _TREE = word_at(b"INFO "), word_at(b"Tree ")
+
+
+@inlined
+def _says(buf, p):
+    """Whether one of the words stands at p."""
+    return (
+        _INIT(buf, p) or _RANKS(buf, p) or _COMPLETE(buf, p) or _VERSION(buf, p)
+        or _THREADS(buf, p) or _BANDWIDTH(buf, p) or _PID(buf, p)
+    )  # fmt: skip
 
 
 @jit
@@ -54,13 +67,19 @@ def said_lines(buf, state, every_mark, out):
     p = state[of.POS]
     while p < n:
         check_vector(buf, p, 8)
-        bits = _SAID(buf, p)
+        bits = _MAY_SAY(buf, p)
         if every_mark:
             bits |= MARKED(buf, p)
+        at = n
+        while bits:
+            q = p + lowest_bit(bits)
+            if q >= n or every_mark or _says(buf, q):
+                at = q
+                break
+            bits &= bits - 1
         if bits == 0:
             p += LANES
             continue
-        at = p + lowest_bit(bits)
         if at >= n:
             break
         if found == out.shape[0]:
@@ -185,15 +204,15 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
     p = state[of.POS]
     while p < limit:
         state[of.POS] = p
-        end = line_end(buf, p, n)
+        end, at, second = marked_line(buf, p, n)
         state[of.END] = end
         stop = end - 1 if whole and end > p and byte(buf, end - 1) == 0x0D else end
         code = np.int64(-1)
-        at = mark(buf, p, stop) if end - p <= state[of.MOST] else np.int64(-2)
-        if at == -1:
+        too_long = end - p > state[of.MOST]
+        if at < 0 and not too_long:
             p = end + 1
             continue
-        if at == -2 or mark(buf, at + 6, stop) >= 0:
+        if too_long or second >= 0:
             return of.BARRIER
         if _INFO(buf, at + 6):
             t = at + 11

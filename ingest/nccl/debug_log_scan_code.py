@@ -14,12 +14,14 @@ CODE = Code(
             "i8:2 i8:2 i8:2 i8:2 i4:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
         Function("said_inits", "u1:1 i8:2 i8 i8:2 i8:1", returns=False),
+        Function("noted_inits", "i8:2 i8:2 i8 i8 i8:2 i8:1 i8:1 i8:1 i8:1 i8:2 i8:1"),
         Function("told", "i8 i8 i8 i8 i8 i8:2 i4:1 i8:1"),
         Function("intern_all", "u1:1 i8:2 i8:1 i8:1"),
         Function("recode", "i8:1 i8:1 i8:1"),
     ),
     sources=(
         "compiled.py",
+        "values.py",
         *(
             f"nccl/{m}.py"
             for m in (

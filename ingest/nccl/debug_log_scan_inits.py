@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..values import MAX_RANK
 from . import debug_log_state as of
 from .bytes_at import byte, inlined, jit, word_at
 from .debug_log_words import header, hex_number, mark, number
-from .tables_at import FULL, intern
+from .tables_at import FULL, intern, intern_numbers
+
+NULL = of.NULL
 
 _INFO, _COMM, _VERSION = word_at(b"INFO "), word_at(b"comm 0x"), word_at(b"CCL version")
 _RANK, _NRANKS, _DEVICE = word_at(b" rank "), word_at(b" nranks "), word_at(b" cudaDev ")
@@ -22,6 +25,7 @@ _START, _COMPLETE = word_at(b"- Init START"), word_at(b"- Init COMPLETE")
 _MOST_BYTES = 300
 """Of a line from its mark on."""
 _MOST_LABEL = 24
+_MOST_SIZE = MAX_RANK + 1
 
 
 @inlined
@@ -119,3 +123,73 @@ def said_inits(buf, bounds, whole, out, writers):
         row[of.I_AT] = first
         if row[of.I_WRITER] == FULL:
             row[of.I_IS] = of.IS_OTHER
+
+
+@jit
+def noted_inits(inits, bounds, base, at, owners, of_device, processes, of_pointer, latest, comms,
+                state):  # fmt: skip
+    """Notes what lines from number `at` on say in `comms`, as `begun_or_made` does; where it stops.
+
+    That is at what the caller has to see to: a line not taken; of a writer without owner (process
+    and thread, by code of the writer's text); of a device without a process (by code of owner and
+    device: `state[END]`, FULL where there is no room for it or the pointer); one that is left out;
+    or where no row has room. Behind a line that begins a row and has something before its header
+    `state[CODE]` is the number of that row, else -1.
+    """
+    state[of.CODE] = -1
+    state[of.END] = -1
+    for k in range(at, inits.shape[0]):
+        said = inits[k]
+        if said[of.I_IS] == of.IS_READ:
+            continue
+        if said[of.I_IS] == of.IS_OTHER or owners[said[of.I_WRITER], 0] < 0:
+            return np.int64(k)
+        owner = owners[said[of.I_WRITER], 0]
+        pointer = intern_numbers(owner, said[of.I_POINTER], 0, of_pointer)
+        if pointer == FULL:
+            state[of.END] = FULL
+            return np.int64(k)
+        place = said[of.I_PLACE]
+        size = said[of.I_SIZE]
+        begins = said[of.I_IS] == of.IS_BEGUN
+        number = latest[pointer]
+        new = (
+            number < 0
+            or comms[number, of.Q_MADE] != NULL
+            or comms[number, of.Q_PLACE] != place
+            or comms[number, of.Q_SIZE] != size
+            or (begins and comms[number, of.Q_STARTED] != 0)
+        )
+        if new:
+            device = intern_numbers(owner, said[of.I_DEVICE], 0, of_device)
+            state[of.END] = device
+            number = state[of.N_COMMS]
+            if (
+                device == FULL
+                or processes[device] < 0
+                or not place < size <= _MOST_SIZE
+                or number == comms.shape[0]
+            ):
+                return np.int64(k)
+            comms[number, of.Q_PROCESS] = processes[device]
+            comms[number, of.Q_THREAD] = owners[said[of.I_WRITER], 1]
+            comms[number, of.Q_POINTER] = pointer
+            comms[number, of.Q_PLACE] = place
+            comms[number, of.Q_SIZE] = size
+            comms[number, of.Q_BEGUN] = base + said[of.I_AT]
+            comms[number, of.Q_MADE] = NULL
+            comms[number, of.Q_ENDED] = NULL
+            comms[number, of.Q_STARTED] = 0
+            comms[number, of.Q_HASH] = 0
+            latest[pointer] = number
+            state[of.N_COMMS] = number + 1
+        if begins:
+            comms[number, of.Q_STARTED] = 1
+        else:
+            comms[number, of.Q_MADE] = base + said[of.I_AT]
+        if said[of.I_HASH] != 0:
+            comms[number, of.Q_HASH] = said[of.I_HASH]
+        if new and said[of.I_AT] > bounds[k, 0]:
+            state[of.CODE] = number
+            return np.int64(k + 1)
+    return np.int64(inits.shape[0])

@@ -13,7 +13,7 @@ may be new; or because rows, lines given back or texts have no more room."""
 (N, LIMIT, BASE, WHOLE, MOST, POS, ROWS, SLOW, END, CODE, SAID_NAME_END, SAID_COUNT, SAID_TYPE,
  SAID_ROOT, SAID_COMM, SAID_RANKS, EDGES, MOVED, MOST_EDGES, SEED, N_SEEN, SEEN_ELSEWHERE, CLEARED,
  TOLD_UNKNOWN, TOLD_CUT, TOLD_ALONE, N_UNKNOWN, N_CUT, N_ALONE, L_CHANNEL, L_ME, L_PEER, L_RECEIVED,
- L_VIA, L_VIA_END, L_POINTER, L_N, NIC_TURN, STATE_SIZE) = range(39)  # fmt: skip
+ L_VIA, L_VIA_END, L_POINTER, L_N, NIC_TURN, N_COMMS, STATE_SIZE) = range(40)  # fmt: skip
 """Places in the state. In: bytes of the block, where to stop, its offset, whether its lines have
 ends, the longest line. In and out: next line, rows and lines given back so far. Out: where the next
 line ends, and the code to learn. What begins with SAID is what the last call said, with L_ the last
@@ -23,7 +23,7 @@ Of these there are rows of `topology` (EDGES) and `transfers` (MOVED) so far, MO
 are taken; what was told is counted here and by the caller (SEEN_ELSEWHERE), and how often it was
 forgotten (CLEARED); how often NICs got names (NIC_TURN, from 1 on); and of links of unknown
 communicators, rings that are cut and those of one rank, whether that was told (TOLD_) and how many
-more there were (N_)."""
+more there were (N_). While the log is surveyed: places in communicators so far (N_COMMS)."""
 
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root",
                "peer", "event_id")  # fmt: skip
@@ -75,8 +75,14 @@ P_HOW, P_START, P_END, POINTER_COLUMNS = range(4)
 R_HOW, R_VIA, R_NIC, ROUTE_COLUMNS = range(4)
 """Of a pointer: its communicators in the list; of a way: transport and NIC."""
 
-IS_OTHER, IS_BEGUN, IS_MADE = range(3)
+IS_OTHER, IS_BEGUN, IS_MADE, IS_READ = range(4)
 (I_IS, I_AT, I_WRITER, I_POINTER, I_PLACE, I_SIZE, I_DEVICE, I_HASH,
  INIT_COLUMNS) = range(9)  # fmt: skip
-"""Of a line of a communicator's making: which it is, where its header begins, code of its writer,
-and what it says; I_HASH is 0 where it says none."""
+"""Of a line of a communicator's making: which it is (IS_READ: it was read by itself), where its
+header begins, code of its writer, and what it says; I_HASH is 0 where it says none."""
+
+(Q_PROCESS, Q_THREAD, Q_POINTER, Q_PLACE, Q_SIZE, Q_BEGUN, Q_MADE, Q_ENDED, Q_STARTED, Q_HASH,
+ PLACE_COLUMNS) = range(11)  # fmt: skip
+"""Of a process's place in a communicator while the log is surveyed: number of the process and of
+the thread, code of the pointer, and what `debug_log_survey.Comm` has; NULL where a line is missing,
+and 0 where nothing says the hash."""

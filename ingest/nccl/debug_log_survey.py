@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import re
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..schema import MAX_RANK
 from ..texts import lines
+from . import debug_log_state as of
+from .debug_log_comms import NULL, Comms, Parent, Thread
 from .debug_log_lines import MAX_LINE_BYTES, Message, messages
 
 if TYPE_CHECKING:
@@ -45,13 +47,11 @@ _LABEL = re.compile(
 )
 """What `srun -l`, `mpirun --tag-output` and PyTorch put before a task's lines: its number."""
 
-_MOST_COMMS = 400_000
+MOST_COMMS = 400_000
 _MOST_PROCESSES = 100_000
 _MOST_DEVICES = 1 << 16
 _TEXT_BYTES = 1200
 
-Thread = tuple[str, int, int]
-"""Host, process and thread."""
 Said = tuple[bytes, int, int, int]
 """Pointer, place, size and device."""
 
@@ -61,24 +61,19 @@ class Comm:
     """One process's place in one communicator; offsets are of its lines in the log.
 
     `begun` is the first line that names it, `made` the one that says it is complete (None where
-    that is missing) and `ended` the one that destroys it. `hash_` is NCCL's 64-bit identity.
+    that is missing) and `ended` the one that destroys it. `code` is the place of its `name`.
     """
 
     process: Process
-    pointer: bytes
     place: int
     size: int
     begun: int
     number: int
     """in the order in which the log names them"""
-    made: int | None = None
-    ended: int | None = None
-    started: bool = False
-    hash_: int | None = None
-    parent: bytes | None = None
-    child_count: int | None = None
-    color: int | None = None
-    name: str = ""
+    made: int | None
+    ended: int | None
+    code: int
+    name: str
     calls: dict[str, int] | None = None
     """lines of each operation so far; none where they are counted elsewhere"""
     member: int | None = None
@@ -95,7 +90,8 @@ class Process:
     host: str
     pid: int
     device: int
-    comms: list[Comm] = field(default_factory=list)
+    number: int
+    """in the order in which the log names them"""
     rank: int | None = None
     local_rank: int | None = None
     device_name: str | None = None
@@ -107,14 +103,15 @@ class Survey:
 
     def __init__(self) -> None:
         self.processes: dict[tuple[str, int, int], Process] = {}
-        self.comms: list[Comm] = []
-        self.by_pointer: defaultdict[tuple[str, int, bytes], list[Comm]] = defaultdict(list)
-        self.by_thread: defaultdict[tuple[str, int, int], list[Comm]] = defaultdict(list)
+        self.in_order: list[Process] = []
+        self.comms = Comms()
         self.hosts_of_pid: dict[int, set[str]] = {}
         self.versions: Counter[str] = Counter()
         self.device_names: dict[tuple[str, int, int], str] = {}
         self.has_table = False
         self.has_message = False
+        self._looked_at: dict[int, Comm] = {}
+        self._of_pointer: dict[int, tuple[list[int], list[int]]] = {}
 
     def host_of(self, host: str, pid: int) -> str:
         """The host's own name where another text ran into it: same process, known ending."""
@@ -123,22 +120,58 @@ class Survey:
             return host
         return next((host[i:] for i in range(1, len(host)) if host[i:] in known), host)
 
-    def comm_of_pointer(self, host: str, pid: int, pointer: bytes, offset: int) -> Comm | None:
-        """The communicator that a pointer means at a place of the log: pointers are used again."""
-        comms = self.by_pointer.get((host, pid, pointer))
-        if not comms:
+    def comm(self, number: int) -> Comm:
+        """A place in a communicator, once these have names: the same object each time."""
+        found = self._looked_at.get(number)
+        if found is None:
+            comms = self.comms
+            row = comms.rows[number].tolist()
+            made, ended = (None if row[k] == NULL else row[k] for k in (of.Q_MADE, of.Q_ENDED))
+            code = int(comms.name[number])
+            found = self._looked_at[number] = Comm(
+                self.in_order[row[of.Q_PROCESS]], row[of.Q_PLACE], row[of.Q_SIZE], row[of.Q_BEGUN],
+                number, made, ended, code, comms.names[code],
+            )  # fmt: skip
+        return found
+
+    def at_pointer(self, host: str, pid: int, pointer: bytes, offset: int) -> int | None:
+        """The number of what a pointer means at a place of the log: pointers are used again."""
+        code = self.comms.pointers.get((host, pid, pointer))
+        if code is None:
             return None
-        return comms[max(bisect_right(comms, offset, key=lambda c: c.begun) - 1, 0)]
+        found = self._of_pointer.get(code)
+        if found is None:
+            its = self.comms.of_pointer.of(code)
+            found = its.tolist(), self.comms.column(of.Q_BEGUN)[its].tolist()
+            self._of_pointer[code] = found
+        numbers, begun = found
+        return numbers[max(bisect_right(begun, offset) - 1, 0)] if numbers else None
 
-    def latest(self, host: str, pid: int, pointer: bytes) -> Comm | None:
-        """The same while the log is surveyed: the last one so far."""
-        comms = self.by_pointer.get((host, pid, pointer))
-        return comms[-1] if comms else None
+    def comm_of_pointer(self, host: str, pid: int, pointer: bytes, offset: int) -> Comm | None:
+        """The same as an object."""
+        number = self.at_pointer(host, pid, pointer, offset)
+        return None if number is None else self.comm(number)
 
-    def new_process(self, host: str, pid: int, device: int) -> Process:
-        """A process that is not known yet."""
-        process = self.processes[(host, pid, device)] = Process(host, pid, device)
-        self.hosts_of_pid.setdefault(pid, set()).add(host)
+    def admitted(
+        self, thread: Thread, place: int, size: int, device: int, offset: int, c: Collector
+    ) -> Process | None:
+        """Whose a new place in a communicator is; None where it is left out."""
+        if not 0 <= place < size <= MAX_RANK + 1:
+            c.odd("impossible_rank", f"a communicator of {size} ranks with a rank {place}; left "
+                  "out", "lost", offset=offset)  # fmt: skip
+            return None
+        host, pid, _ = thread
+        process = self.processes.get((host, pid, device))
+        too_many = process is None and len(self.processes) >= _MOST_PROCESSES
+        if too_many or self.comms.n >= MOST_COMMS:
+            c.odd("too_many_comms", f"more than {MOST_COMMS} communicators or {_MOST_PROCESSES} "
+                  "processes; the rest is left out", "lost", offset=offset)  # fmt: skip
+            return None
+        if process is None:
+            process = Process(host, pid, device, len(self.in_order))
+            self.processes[host, pid, device] = process
+            self.in_order.append(process)
+            self.hosts_of_pid.setdefault(pid, set()).add(host)
         return process
 
 
@@ -197,21 +230,26 @@ def take_line(found: Survey, offset: int, line: bytes, c: Collector) -> None:
         return
     if not found.has_message and messages(line):
         found.has_message = True
-    if b"comm 0x" not in line or not (
-        b"Init " in line or b"nRanks " in line or b"COMPLETE" in line
-    ):
+    if not names_comms(line):
         return
     for message in messages(line):
-        n_comms = len(found.comms)
+        n_comms = found.comms.n
         _take(found, message, offset + message.start, c)
-        if message.start and len(found.comms) > n_comms:
-            found.comms[-1].process.label = label_of(line[: message.start], found.comms[-1])
+        if message.start and found.comms.n > n_comms:
+            label(found, n_comms, line[: message.start])
 
 
-def label_of(before: bytes, comm: Comm) -> int | None:
-    """The task number that stands before a line that names a communicator first."""
+def names_comms(line: bytes) -> bool:
+    """Whether a line may say something of communicators."""
+    return b"comm 0x" in line and (b"Init " in line or b"nRanks " in line or b"COMPLETE" in line)
+
+
+def label(found: Survey, number: int, before: bytes) -> None:
+    """Notes the task number that stands before the line that names a communicator first."""
     m = _LABEL.fullmatch(before)
-    return comm.process.label if m is None else int(m[1] or m[2] or m[3])
+    if m is not None:
+        process = found.in_order[int(found.comms.rows[number, of.Q_PROCESS])]
+        process.label = int(m[1] or m[2] or m[3])
 
 
 def _table(found: Survey, line: bytes) -> None:
@@ -227,78 +265,73 @@ def _table(found: Survey, line: bytes) -> None:
 
 
 def _take(found: Survey, message: Message, offset: int, c: Collector) -> None:
-    text, writer = message.text[:_TEXT_BYTES], message.writer
+    text, writer, comms = message.text[:_TEXT_BYTES], message.writer, found.comms
     host = found.host_of(writer.host, writer.pid)
     thread = host, writer.pid, writer.tid
     if b"Init " in text and (m := _INIT.search(text)):
         _init(found, thread, m, offset, c)
     elif b" nRanks " in text and (m := _WORLD.search(text)):
-        comm = found.latest(host, writer.pid, m[1])
-        if comm is not None and (comm.place, comm.size) == (int(m[2]), int(m[3])):
-            comm.process.local_rank = int(m[4]) if int(m[4]) <= MAX_RANK else None
+        last = comms.last(host, writer.pid, m[1])
+        row = None if last < 0 else comms.rows[last]
+        if row is not None and (row[of.Q_PLACE], row[of.Q_SIZE]) == (int(m[2]), int(m[3])):
+            process = found.in_order[int(row[of.Q_PROCESS])]
+            process.local_rank = int(m[4]) if int(m[4]) <= MAX_RANK else None
         elif writer.device is not None:
             # From 2.20 to 2.22 only this line comes before the rings and trees.
             _add(found, thread, (m[1], int(m[2]), int(m[3]), writer.device), offset, c)
     elif b"COMPLETE" in text and (m := _END.search(text)):
-        comm = found.latest(host, writer.pid, m[1])
-        if comm is not None and comm.begun <= offset and comm.place == int(m[2]):
-            comm.ended = offset
+        last = comms.last(host, writer.pid, m[1])
+        row = None if last < 0 else comms.rows[last]
+        if row is not None and row[of.Q_BEGUN] <= offset and row[of.Q_PLACE] == int(m[2]):
+            row[of.Q_ENDED] = offset
 
 
 def _init(found: Survey, thread: Thread, m: re.Match[bytes], offset: int, c: Collector) -> None:
     said = m[1], int(m[2]), int(m[3]), int(m[4])
-    comm, more = begun_or_made(found, thread, said, m[6] == b"START", offset, c), m[5]
-    if comm is None:
+    number, more = begun_or_made(found, thread, said, m[6] == b"START", offset, c), m[5]
+    if number is None:
         return
     if b"commId" in more and (i := _COMM_ID.search(more)) and int(i[1], 16):
-        comm.hash_ = int(i[1], 16)
+        found.comms.rows[number, of.Q_HASH] = signed(int(i[1], 16))
     if b"parent" in more and (p := _PARENT.search(more)):
-        comm.parent = p[1]
-        comm.child_count = int(p[2]) if p[2] is not None else None
         color = _COLOR.search(more)
-        comm.color = int(color[1]) if color else None
+        found.comms.parents[number] = Parent(
+            p[1], int(p[2]) if p[2] is not None else None, int(color[1]) if color else None
+        )
 
 
 def begun_or_made(
     found: Survey, thread: Thread, said: Said, begins: bool, offset: int, c: Collector
-) -> Comm | None:
-    """The communicator of a line that it begins, or is complete; None where it is left out."""
-    comm = found.latest(thread[0], thread[1], said[0])
+) -> int | None:
+    """The number of what a line says to begin or to be complete; None where it is left out."""
+    comms = found.comms
+    number: int | None = comms.last(thread[0], thread[1], said[0])
+    row = comms.rows[number]
     if (
-        comm is None
-        or comm.made is not None
-        or comm.place != said[1]
-        or comm.size != said[2]
-        or (begins and comm.started)
+        number < 0
+        or row[of.Q_MADE] != NULL
+        or row[of.Q_PLACE] != said[1]
+        or row[of.Q_SIZE] != said[2]
+        or (begins and row[of.Q_STARTED])
     ):
-        comm = _add(found, thread, said, offset, c)
-        if comm is None:
+        number = _add(found, thread, said, offset, c)
+        if number is None:
             return None
     if begins:
-        comm.started = True
+        comms.rows[number, of.Q_STARTED] = 1
     else:
-        comm.made = offset
-    return comm
+        comms.rows[number, of.Q_MADE] = offset
+    return number
 
 
-def _add(found: Survey, thread: Thread, said: Said, offset: int, c: Collector) -> Comm | None:
+def signed(value: int) -> int:
+    """64 bits as a number that may be below 0."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _add(found: Survey, thread: Thread, said: Said, offset: int, c: Collector) -> int | None:
     pointer, place, size, device = said
-    if not 0 <= place < size <= MAX_RANK + 1:
-        c.odd("impossible_rank", f"a communicator of {size} ranks with a rank {place}; left out",
-              "lost", offset=offset)  # fmt: skip
-        return None
-    host, pid, _ = thread
-    process = found.processes.get((host, pid, device))
-    too_many = process is None and len(found.processes) >= _MOST_PROCESSES
-    if too_many or len(found.comms) >= _MOST_COMMS:
-        c.odd("too_many_comms", f"more than {_MOST_COMMS} communicators or {_MOST_PROCESSES} "
-              "processes; the rest is left out", "lost", offset=offset)  # fmt: skip
-        return None
+    process = found.admitted(thread, place, size, device, offset, c)
     if process is None:
-        process = found.new_process(host, pid, device)
-    comm = Comm(process, pointer, place, size, offset, len(found.comms))
-    process.comms.append(comm)
-    found.comms.append(comm)
-    found.by_pointer[host, pid, pointer].append(comm)
-    found.by_thread[thread].append(comm)
-    return comm
+        return None
+    return found.comms.add(process.number, thread, pointer, place, size, offset)

@@ -10,9 +10,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from .bytes_at import LANES, any_of, byte, check_vector, inlined, jit, lowest_bit, vector_scan
+from .bytes_at import (
+    LANES,
+    NEWLINES,
+    any_of,
+    byte,
+    check_vector,
+    inlined,
+    jit,
+    lowest_bit,
+    vector_scan,
+    word_at,
+)
 
 MARKED = vector_scan(any_of(b" NCCL "))
+_MAY_MARK, _MARK = vector_scan(any_of(b" NC")), word_at(b" NCCL ")
 
 
 @inlined
@@ -26,6 +38,32 @@ def mark(buf, p, end):
             return at if at + 6 <= end else -1
         p += LANES
     return -1
+
+
+@inlined
+def marked_line(buf, p, n):
+    """(end of the line at p, where its first mark stands, and its second); -1 where none does."""
+    first = np.int64(-1)
+    second = np.int64(-1)
+    while p < n:
+        check_vector(buf, p, 8)
+        ends = NEWLINES(buf, p)
+        bits = _MAY_MARK(buf, p)
+        if ends:
+            bits &= (ends & -ends) - 1
+        while bits:
+            at = p + lowest_bit(bits)
+            if _MARK(buf, at) and at + 6 <= n:
+                if first >= 0 and at >= first + 6:
+                    second = at
+                    break
+                if first < 0:
+                    first = at
+            bits &= bits - 1
+        if ends:
+            return min(p + lowest_bit(ends), n), first, second
+        p += LANES
+    return n, first, second
 
 
 @inlined

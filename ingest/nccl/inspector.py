@@ -22,6 +22,10 @@ _METRIC = re.compile(
 )
 
 
+HASHES_ALONE = True
+"""With one thread `parse` hashes large sources as it reads them: nobody has to beside it."""
+
+
 def looks_like(head: bytes, name: str) -> bool:
     """Whether a file holds Inspector's records or its metrics."""
     return bool(_RECORD.match(head) or _METRIC.match(head))
@@ -46,7 +50,10 @@ def parse(
     process of several ranks.
     """
     if _METRIC.match(source.head(4096)):
-        from .inspector_metrics import tables_of
+        from . import inspector_metrics
+
+        yield from inspector_metrics.tables_of(source, rank)
     else:
-        from .inspector_records import tables_of
-    yield from tables_of(source, rank)
+        from . import inspector_records
+
+        yield from inspector_records.tables_of(source, rank, threads)

@@ -20,12 +20,14 @@ from .comm_places import Places, buffers
 from .inspector_proxy import CONSTANTS, MOST_KEPT, Proxies
 from .inspector_records import (
     BATCH,
+    CONTEXT_SINCE,
     MAX_LINE,
     SOURCE,
     Reader,
     place_of,
     said_places,
     timing_of,
+    version_of,
     word_of,
 )
 from .line_blocks import Block, blocks, line_of
@@ -49,10 +51,13 @@ _MOST_CODES = 1 << 15
 
 
 class Compiled:
-    """Both passes over a file by these `functions`: `header_lines`, `scan` and `recode`."""
+    """Both passes over a file by these `functions`: `header_lines`, `scan` and `recode`.
 
-    def __init__(self, functions: dict[str, Callable[..., Any]]):
-        self._functions = functions
+    With `hashed` the first one hashes what it reads, so that nobody has to beside it.
+    """
+
+    def __init__(self, functions: dict[str, Callable[..., Any]], hashed: bool = False):
+        self._functions, self._hashed = functions, hashed
         self._has_proxies = False
 
     def places(self, source: Source, places: Places) -> None:
@@ -63,7 +68,7 @@ class Compiled:
         out = np.zeros((_SLOW_LINES, 3), np.int64)
         state = np.zeros(of.STATE_SIZE, np.int64)
         state[of.MOST] = MAX_LINE
-        for block in blocks(source, lambda *a, **k: None, MAX_LINE):
+        for block in blocks(source, lambda *a, **k: None, MAX_LINE, self._hashed):
             state[of.N], state[of.POS] = block.n, 0
             while state[of.POS] < block.n:
                 # Few at first: each of them is new until it is read.
@@ -171,6 +176,7 @@ class _Pass:
         self._headers = np.zeros((_MOST_HEADERS, of.HEADER_COLUMNS), np.int64)
         self._shapes = np.zeros((_MOST_CODES, of.SHAPE_COLUMNS), np.int64)
         self._labels = np.zeros((_MOST_CODES, of.LABEL_COLUMNS), np.int64)
+        self._versions = np.zeros(_MOST_TEXTS, np.int64)
         self._places = np.zeros((64, of.PLACE_COLUMNS), np.int64)
         self._ranks = np.zeros((64, of.RANK_COLUMNS), np.int64)
         self._numbers: dict[tuple[str, int, int | None], int] = {}
@@ -207,9 +213,10 @@ class _Pass:
             held = reader.numbers.held
             why = self._scan(
                 block.data, state, self._slow, self._rows.matrix, self._moved.matrix, self._steps,
-                self._headers, self._places, self._shapes, self._labels, self._ranks, reader.lasts,
-                self._bounds, self._header_texts.table, self._texts.table, self._shape_codes.table,
-                self._label_codes.table, held.tables, held.values,
+                self._headers, self._places, self._shapes, self._labels, self._versions,
+                self._ranks, reader.lasts, self._bounds, self._header_texts.table,
+                self._texts.table, self._shape_codes.table, self._label_codes.table, held.tables,
+                held.values,
             )  # fmt: skip
             self._rows.n = int(state[of.ROWS])
             reader.proxies.n += int(state[of.MOVED]) - self._moved.n
@@ -223,6 +230,8 @@ class _Pass:
                 self._learn_shape(int(state[of.CODE]))
             elif why == of.LEARN_LABEL:
                 self._learn_label(int(state[of.CODE]))
+            elif why == of.LEARN_VERSION:
+                self._learn_version(int(state[of.CODE]))
             elif why == of.TABLES_FULL:
                 self._clear()
             elif why == of.SLOW_LINES:
@@ -250,10 +259,18 @@ class _Pass:
         self._take_over()
 
     def _give_back(self) -> None:
-        """How many records of a dump are to come, for the reader."""
+        """The dump that it is in, and how many records of it are to come, for the reader."""
+        state, reader = self._state, self._reader
+        code, state[of.CONTEXT_CODE] = int(state[of.CONTEXT_CODE]), of.UNCHANGED
+        if code != of.UNCHANGED:
+            # Of the metadata nothing more is to be had: else the line was read by itself.
+            inside = code != of.NO_CONTEXT
+            reader.context = (json.loads(self._header_texts.text(code)), {}) if inside else None
+            reader.left = {kind: 0 for kind, _ in _LEFT} if inside else {}
+            reader.proxies.steps_written = int(state[of.STEPS_WRITTEN])
         for kind, left in _LEFT:
-            if kind in self._reader.left:
-                self._reader.left[kind] = int(self._state[left])
+            if kind in reader.left:
+                reader.left[kind] = int(state[left])
 
     def _take_over(self) -> None:
         """What the reader knows by now, for the compiled code."""
@@ -261,7 +278,7 @@ class _Pass:
         for kind, left in _LEFT:
             state[left] = min(reader.left.get(kind, 0), 1 << 62)
         state[of.STEPS_WRITTEN] = reader.proxies.steps_written == 1
-        state[of.CONTEXT] = -1
+        state[of.CONTEXT], state[of.CONTEXT_CODE] = -1, of.UNCHANGED
         if reader.context is not None:
             state[of.CONTEXT] = self._number(place_of(reader.context[0], None))
         for rank in [r for r in self._untold if self._tell(r)]:
@@ -335,12 +352,18 @@ class _Pass:
         named = algo_name(word_of(self._word(algo))), proto_name(word_of(self._word(proto)))
         self._labels[code] = of.KNOWN, self._rows.code(said), *map(self._rows.code, named)
 
+    def _learn_version(self, code: int) -> None:
+        inside = version_of(self._word(code)) >= CONTEXT_SINCE
+        self._versions[code] = of.KNOWN if inside else of.BY_HAND
+
     def _word(self, code: int) -> str:
         return self._texts.text(code).decode()
 
     def _clear(self) -> None:
         """Makes room: what is seen again is learnt again."""
+        self._give_back()
         for table in (self._header_texts, self._texts, self._shape_codes, self._label_codes):
             table.clear()
-        for known in (self._headers, self._shapes, self._labels):
+        for known in (self._headers, self._shapes, self._labels, self._versions):
             known[:] = 0
+        self._take_over()

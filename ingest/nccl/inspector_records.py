@@ -30,16 +30,20 @@ SOURCE = "inspector"
 MAX_LINE = 8 << 20
 _TIMINGS = {"kernel_gpu": "kernel", "kernel_cpu": "kernel", "collective_cpu": "host"}
 _KINDS = ("coll_perf", "p2p_perf", "proxy_trace")
+CONTEXT_SINCE = 4, 3
+"""The version since which a dump's lines have no headers but the first."""
 _I64_MAX = (1 << 63) - 1
 BATCH = 4096
 """Rows after which batches are looked after."""
 
 
-def tables_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+def tables_of(
+    source: Source, rank: int | None, threads: int = 1
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yields the batches of a process's file; it is read twice, as ranks depend on all of it."""
     collector = Collector(source)
     places = Places()
-    compiled = inspector_readers.compiled(source)
+    compiled = inspector_readers.compiled(source, threads)
     if compiled is None:
         for _ in said_places(every_header(source), places):
             pass
@@ -224,7 +228,7 @@ class Reader:
         self.proxies.steps_written = stats.get("proxy_steps_enabled")
         version = metadata.get("inspector_output_format_version") if isinstance(
             metadata, dict) else None  # fmt: skip
-        if isinstance(version, str) and _version(version) >= (4, 3):
+        if isinstance(version, str) and version_of(version) >= CONTEXT_SINCE:
             header = record.get("header")
             if isinstance(header, dict) and isinstance(metadata, dict):
                 self.context = header, metadata
@@ -353,7 +357,7 @@ class Reader:
 
 
 @lru_cache(maxsize=256)
-def _version(text: str) -> tuple[int, int]:
+def version_of(text: str) -> tuple[int, int]:
     m = re.match(r"v(\d{1,4})\.(\d{1,4})", text)
     return (int(m[1]), int(m[2])) if m else (0, 0)
 

@@ -1,4 +1,4 @@
-"""What an operation's object in a line of Inspector says, read into the state of the scan.
+"""What an operation's or a dump's object in a line of Inspector says, read into the scan's state.
 
 As everywhere in it: behind what is read, or -1 where it is not as Inspector prints it.
 """
@@ -22,6 +22,14 @@ _ALGO, _PROTO = word_at(b'"coll_algo":'), word_at(b'"coll_proto":')
 _PEER, _TRACE = word_at(b'"p2p_peer":'), word_at(b'"event_trace_ts":')
 _KERNELS = word_at(b'"kernel_events":')
 _K_START, _K_STOP = word_at(b'"kernel_start_ts":'), word_at(b'"kernel_stop_ts":')
+_COLL_RECORDS, _P2P_RECORDS = word_at(b'"coll_records":'), word_at(b'"p2p_records":')
+_PROXY_RECORDS = word_at(b'"proxy_records":')
+_STEPS_ENABLED = word_at(b'"proxy_steps_enabled":')
+_COLL_GONE = word_at(b'"coll_dropped_since_last_dump":')
+_P2P_GONE = word_at(b'"p2p_dropped_since_last_dump":')
+_PROXY_GONE = word_at(b'"proxy_dropped_since_last_dump":')
+_OPS_GONE = word_at(b'"proxy_ops_dropped_since_last_dump":')
+_FORMAT = word_at(b'"inspector_output_format_version":')
 
 
 @jit
@@ -175,3 +183,79 @@ def operation(buf, p, state):
             return p
         if c != 0x2C:
             return -1
+
+
+@jit
+def dump(buf, p, state):
+    """Behind what a dump's first line says of it; -1 also where it says that something is gone."""
+    for place in (of.D_COLL, of.D_P2P, of.D_PROXY, of.D_STEPS):
+        state[place] = 0
+    if byte(buf, p) != 0x7B:
+        return -1
+    p += 1
+    if byte(buf, p) == 0x7D:
+        return p + 1
+    seen = 0
+    while True:
+        member = -1
+        state[of.CODE] = 0
+        if _COLL_RECORDS(buf, p):
+            member = 0
+            p = integer(buf, p + 15, state, of.D_COLL)
+        elif _P2P_RECORDS(buf, p):
+            member = 1
+            p = integer(buf, p + 14, state, of.D_P2P)
+        elif _PROXY_RECORDS(buf, p):
+            member = 2
+            p = integer(buf, p + 16, state, of.D_PROXY)
+        elif _STEPS_ENABLED(buf, p):
+            member = 3
+            p = integer(buf, p + 22, state, of.D_STEPS)
+        elif _COLL_GONE(buf, p):
+            member = 4
+            p = integer(buf, p + 31, state, of.CODE)
+        elif _P2P_GONE(buf, p):
+            member = 5
+            p = integer(buf, p + 30, state, of.CODE)
+        elif _PROXY_GONE(buf, p):
+            member = 6
+            p = integer(buf, p + 32, state, of.CODE)
+        elif _OPS_GONE(buf, p):
+            member = 7
+            p = integer(buf, p + 36, state, of.CODE)
+        else:
+            p = other_member(buf, p)
+        if p < 0 or state[of.CODE] > 0 or (member >= 0 and seen & (1 << member)):
+            return -1
+        if member >= 0:
+            seen |= 1 << member
+        c = byte(buf, p)
+        p += 1
+        if c == 0x7D:
+            return p
+        if c != 0x2C:
+            return -1
+
+
+@jit
+def version(buf, p, state):
+    """Whether metadata at p, an object, names one version; its bounds go to NAME of the state."""
+    state[of.NAME] = 0
+    p += 1
+    if byte(buf, p) == 0x7D:
+        return False
+    while True:
+        if _FORMAT(buf, p):
+            if state[of.NAME]:
+                return False
+            p = text(buf, p + 34, state, of.NAME)
+        else:
+            p = other_member(buf, p)
+        if p < 0:
+            return False
+        c = byte(buf, p)
+        p += 1
+        if c == 0x7D:
+            return state[of.NAME] > 0
+        if c != 0x2C:
+            return False

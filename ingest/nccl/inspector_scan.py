@@ -25,7 +25,7 @@ from .bytes_at import (
     word_at,
 )
 from .inspector_filled import moved_rows, row_of
-from .inspector_said import operation
+from .inspector_said import dump, operation, version
 from .inspector_said_proxy import proxy
 from .json_bytes import other_member, value
 from .tables_at import ABSENT, FULL, intern, intern_numbers, keep, kept, recode
@@ -39,21 +39,22 @@ _TELLING = vector_scan(any_of(b'"heade', b"\\", b"proxy_tr"))
 
 _HEADER, _METADATA = word_at(b'"header":'), word_at(b'"metadata":')
 _COLL_PERF, _P2P_PERF = word_at(b'"coll_perf":'), word_at(b'"p2p_perf":')
-_PROXY, _STATS = word_at(b'"proxy_trace":'), word_at(b'"dump_stats"')
+_PROXY, _STATS = word_at(b'"proxy_trace":'), word_at(b'"dump_stats":')
+_STATS_WORD = word_at(b'"dump_stats"')
 _PROXY_WORD = word_at(b'"proxy_trace"')
 _PROXY_LINE = word_at(b'{"proxy_trace":')
 _HEADER_LINE = word_at(b'{"header":{')
 _HEADER_WORD = word_at(b'"header"')
 
-NOT_TAKEN, OPERATION, PROXY = range(3)
+NOT_TAKEN, OPERATION, PROXY, DUMP = range(4)
 LEARN = -3
 
 
 @inlined
 def _line(buf, p, stop, state, bounds, steps):
-    """Reads a whole line: OPERATION or PROXY where it is one record of these, as printed.
+    """Reads a whole line: OPERATION, PROXY or DUMP where it is one of these, as printed.
 
-    `bounds` gets where the header begins (-1: none) and ends, and whether there is metadata.
+    `bounds` gets where the header begins (-1: none) and ends, and where metadata does (0: none).
     """
     bounds[0] = -1
     bounds[2] = 0
@@ -74,7 +75,7 @@ def _line(buf, p, stop, state, bounds, steps):
         elif _METADATA(buf, p):
             if bounds[2] or byte(buf, p + 11) != 0x7B:
                 return NOT_TAKEN
-            bounds[2] = 1
+            bounds[2] = p + 11
             p = value(buf, p + 11)
         elif _COLL_PERF(buf, p) or _P2P_PERF(buf, p):
             state[of.COLL] = 1 if _COLL_PERF(buf, p) else 0
@@ -85,7 +86,11 @@ def _line(buf, p, stop, state, bounds, steps):
             records += 1
             found = PROXY
             p = proxy(buf, p + 14, state, steps)
-        elif _PROXY_WORD(buf, p) or _STATS(buf, p):
+        elif _STATS(buf, p):
+            records += 1
+            found = DUMP
+            p = dump(buf, p + 13, state)
+        elif _PROXY_WORD(buf, p) or _STATS_WORD(buf, p):
             return NOT_TAKEN
         else:
             p = other_member(buf, p)
@@ -119,6 +124,29 @@ def _number(buf, state, left, bounds, headers, places, header_texts):
     if number >= 0 and not places[number, of.P_METADATA] and (bounds[0] < 0 or bounds[2]):
         number = np.int64(-1)
     return number
+
+
+@inlined
+def _begun(buf, state, number, bounds, versions, header_texts, texts):
+    """Begins a dump whose first line the state holds: DONE; SLOW_LINES where the one before is not
+    at its end."""
+    if max(state[of.LEFT_COLL], max(state[of.LEFT_P2P], state[of.LEFT_PROXY])) > 0:
+        return of.SLOW_LINES
+    which = intern(buf, state[of.NAME], state[of.NAME_END], texts)
+    code = intern(buf, bounds[0], bounds[1], header_texts)
+    if which == FULL or code == FULL:
+        return of.TABLES_FULL
+    if versions[which] == of.UNKNOWN:
+        state[of.CODE] = which
+        return of.LEARN_VERSION
+    inside = versions[which] == of.KNOWN
+    state[of.CONTEXT] = number if inside else -1
+    state[of.CONTEXT_CODE] = code if inside else of.NO_CONTEXT
+    state[of.LEFT_COLL] = max(state[of.D_COLL], 0) if inside else 0
+    state[of.LEFT_P2P] = max(state[of.D_P2P], 0) if inside else 0
+    state[of.LEFT_PROXY] = max(state[of.D_PROXY], 0) if inside else 0
+    state[of.STEPS_WRITTEN] = 1 if state[of.D_STEPS] == 1 else 0
+    return of.DONE
 
 
 @inlined
@@ -159,8 +187,8 @@ def _noted(state, comm, row, tables, values):
 
 
 @jit
-def scan(buf, state, slow, rows, moved, steps, headers, places, shapes, labels, ranks, lasts,
-         bounds, header_texts, texts, shape_codes, label_codes, tables, values):  # fmt: skip
+def scan(buf, state, slow, rows, moved, steps, headers, places, shapes, labels, versions, ranks,
+         lasts, bounds, header_texts, texts, shape_codes, label_codes, tables, values):  # fmt: skip
     """Reads lines from `state[POS]` on; why it stopped.
 
     `slow` gets (start, end) of lines to be read by themselves, which are one after another. `moved`
@@ -195,7 +223,19 @@ def scan(buf, state, slow, rows, moved, steps, headers, places, shapes, labels, 
             if number == LEARN:
                 return of.LEARN_HEADER
             taken = False
-            if number >= 0 and found == OPERATION:
+            if found == DUMP:
+                named = number >= 0 and bounds[0] >= 0 and bounds[2] > 0
+                if named and version(buf, bounds[2], state):
+                    why = _begun(buf, state, number, bounds, versions, header_texts, texts)
+                    if why == of.SLOW_LINES:
+                        number = np.int64(-1)
+                    elif why != of.DONE:
+                        return why
+                    else:
+                        state[of.N_RECORDS] += 1
+                        p = end + 1
+                        continue
+            elif number >= 0 and found == OPERATION:
                 shape, label, why = _named(
                     buf, state, number, shapes, labels, texts, shape_codes, label_codes
                 )

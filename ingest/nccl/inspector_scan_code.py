@@ -10,8 +10,8 @@ CODE = Code(
         Function("header_lines", "u1:1 i8:1 i8:1 i8:2 i8:1"),
         Function(
             "scan",
-            "u1:1 i8:1 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 i8:1 "
-            "i8:2 i8:2",
+            "u1:1 i8:1 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:2 i8:1 i8:2 i8:2 i8:1 i8:1 i8:1 i8:1 "
+            "i8:1 i8:2 i8:2",
         ),
         Function("kept", "i8 i8 i8 i8:2 i8:2"),
         Function("keep", "i8 i8 i8 i8 i8:2 i8:2", returns=False),

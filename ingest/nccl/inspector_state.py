@@ -7,21 +7,27 @@ from .tables_of_texts import ABSENT as ABSENT
 NULL = -(1 << 63)
 """No value."""
 
-DONE, SLOW_LINES, LEARN_HEADER, LEARN_SHAPE, LEARN_LABEL, PAUSE, TABLES_FULL = range(7)
-"""Why `scan` stopped: at the end; at lines to be read by themselves; at a header, a shape or a
-label not known yet; because the caller looks after its batches now; or because a table is full."""
+(DONE, SLOW_LINES, LEARN_HEADER, LEARN_SHAPE, LEARN_LABEL, LEARN_VERSION, PAUSE,
+ TABLES_FULL) = range(8)  # fmt: skip
+"""Why `scan` stopped: at the end; at lines to be read by themselves; at a header, a shape, a label
+or a version not known yet; because the caller looks after its batches now; or because a table is
+full."""
 
 (N, WHOLE, MOST, POS, ROWS, SLOW, END, CODE, N_ROWS, N_RECORDS, TAG, CONTEXT, LEFT_COLL, LEFT_P2P,
  LEFT_PROXY, COLL, SN, BYTES, MICROS, PEER, START, STOP, ENQUEUED, CHANNELS, NAME, NAME_END, TIMING,
  TIMING_END, ALGO, ALGO_END, PROTO, PROTO_END, HAS_PROXIES, EVERY, MOVED, MOST_MOVED, STEPS_WRITTEN,
  PX_KIND, PX_PARENT, PX_PARENT_SN, PX_OP_SN, PX_CHANNEL, PX_PEER, PX_DIRECTION, PX_DROPPED,
- PX_STEPS, STATE_SIZE) = range(47)  # fmt: skip
+ PX_STEPS, CONTEXT_CODE, D_COLL, D_P2P, D_PROXY, D_STEPS, STATE_SIZE) = range(52)  # fmt: skip
 """Places in the state. In: bytes of the block, whether its lines have ends, the longest line, the
 file's tag, whether there are proxies' records, and after how many rows, or how many transfers that
 wait, the caller looks after its batches (EVERY, MOST_MOVED). In and out: next line, rows and
 transfers (MOVED) here, lines given back, rows and records of the file, the header of lines that
 have none (-1), how many of them there may be, and whether the dump has the proxies' steps too. The
-rest is what the last line said: of an operation, and from PX_KIND on of a proxy's record."""
+rest is what the last line said: of an operation, from PX_KIND on of a proxy's record, and with D_
+of the dump that it begins. Out: CONTEXT_CODE, the code of the header of a dump that began here,
+UNCHANGED where none did, NO_CONTEXT where its lines have headers of their own."""
+
+UNCHANGED, NO_CONTEXT = -1, -2
 
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "in_bytes", "out_bytes", "group_size", "peer", "algo",
                "proto", "channels", "start_ns", "end_ns", "exec_ns", "enqueued_ns", "timing",

@@ -38,19 +38,22 @@ def line_of(block: Block, start: int, end: int, most: int) -> tuple[bytes, bool]
     return line, end - start > most
 
 
-def blocks(source: Source, on_odd: Callable[..., None], most: int) -> Iterator[Block]:
+def blocks(
+    source: Source, on_odd: Callable[..., None], most: int, hashed: bool = False
+) -> Iterator[Block]:
     """The lines of a source, as blocks of about BLOCK_BYTES, streaming.
 
     Of a line that outgrows the room its first `most + 1` bytes are given, as a block of its own:
     its reader sees that it is too long. Memory: a block, or two times `most`. A compressed stream
-    that ends early is told as `truncated` to `on_odd(code, message, severity, offset=...)`.
+    that ends early is told as `truncated` to `on_odd(code, message, severity, offset=...)`. With
+    `hashed` the source knows its digest once all was read.
     """
     room = max(BLOCK_BYTES, most + 2)
     held = bytearray(room + PAD)
     view, data = memoryview(held), np.frombuffer(held, np.uint8)
     n, base = 0, 0
     long: Block | None = None
-    with source.open() as f:
+    with source.open_hashed() if hashed else source.open() as f:
         more = True
         while more:
             n += _fill(f, view[n:room])

@@ -46,10 +46,21 @@ class Words:
         if code is None:
             code = self._codes[text] = len(self._words)
             self._words.append(text)
-            if code == len(self.place):
-                self.place = np.full(2 * code, -1, np.int64)
-                self.used = np.zeros(2 * code, np.int64)
+            self._make_room()
         return code
+
+    def all_codes(self, texts: list[str]) -> np.ndarray:
+        """The codes of many texts."""
+        known = self._codes
+        codes = [known.setdefault(text, len(known)) for text in texts]
+        self._words += list(known)[len(self._words) :]  # they are in the order of their codes
+        self._make_room()
+        return np.array(codes, np.int64)
+
+    def _make_room(self) -> None:
+        if len(self._words) > len(self.place):
+            n = 2 * len(self._words)
+            self.place, self.used = np.full(n, -1, np.int64), np.zeros(n, np.int64)
 
     def text(self, code: int) -> str:
         """The text of a code."""

@@ -59,6 +59,10 @@ class Triples:
         """The three numbers of a code."""
         return self._keys[code].tolist()
 
+    def all(self) -> list[list[int]]:
+        """The three numbers of each code, in order."""
+        return self._keys[: len(self)].tolist()
+
     def clear(self) -> None:
         """Forgets them all."""
         _clear(self.table, self._most)

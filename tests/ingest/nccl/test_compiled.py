@@ -472,6 +472,87 @@ def test_lines_of_a_communicators_making_are_read_as_ever(monkeypatch):
     assert by_hand == []
 
 
+def lines_of_making(seed: int, plain: bool) -> str:
+    """Communicators that processes make, as versions before splits print it, or not so."""
+    r = random.Random(seed)
+    processes = [(f"n{k % 3}", 40 + k // 2, k % 4) for k in range(9)]
+    out, offered = [], [f"0x7f{k}0" for k in range(40)] + ["0x" + "f" * 16]
+    for i in range(500):
+        host, pid, device = r.choice(processes[: 2 + i // 40])
+        host = r.choice((host,) * 30 + (f"x{host}", "other"))
+        pointer = r.choice(offered[: 3 + i // 20])
+        size = r.choice((1, 4, 4, 4, 12345678901 if i > 50 else 4))
+        place, tid = r.choice((device % size, device % size, 7)), pid + r.randrange(2)
+        named = "" if plain else r.choice(("", f"commId 0x{r.randrange(9):x} "))
+        text = (
+            f"comm {pointer} rank {place} nranks {size} cudaDev {device} busId 1b000 {named}- Init "
+        )
+        text += r.choice(("START", "COMPLETE", "COMPLETE"))
+        if not plain and r.random() < 0.02:
+            text = r.choice((
+                f"comm {pointer} rank {place} nRanks {size} nNodes 1 localRanks 4 localRank 1",
+                f"comm {pointer} rank {place} nranks {size} cudaDev {device} busId 1 - Destroy "
+                "COMPLETE",
+                text.replace("commId", "parent 0x7f00 splitCount 1 color 3 commId"),
+            ))  # fmt: skip
+        label = r.choice(("",) * 8 + (f"{device}: ", "[1,3]<stdout>:", "a b "))
+        out.append(f"{label}{host}:{pid}:{tid} [{device}] NCCL INFO {text}")
+        if r.random() < 0.3:
+            a, b = r.sample(range(4), 2)
+            out.append(f"{host}:{pid}:{tid} [{device}] NCCL INFO " + r.choice((
+                f"Channel 00/0 : {a}[0] -> {b}[1] via P2P/IPC", f"Channel 00/02 : {a} {b}",
+                f"Trees [0] {b}/-1/-1->{a}->-1", f"Channel 00/0 : {a}[0] -> {b}[1] via P2P comm "
+                f"{pointer} nRanks 04", *[f"AllReduce: opCount 1 sendbuff 0x1 recvbuff 0x2 count 9 "
+                f"datatype 7 op 0 root 0 comm {pointer} [nranks=4] stream 0x5"] * (seed % 2),
+            )))  # fmt: skip
+    return "\n".join(out)
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("rooms", [{}, {"_MOST_POINTERS": 16, "_MOST_DEVICES": 16}])
+def test_communicators_are_noted_as_line_by_line(monkeypatch, seed, plain, rooms):
+    """Pointers used again, hosts behind other texts, impossible ranks, threads and labels."""
+    for name, most in rooms.items():
+        monkeypatch.setattr(debug_log_survey_compiled, name, most)
+    monkeypatch.setattr(debug_log_survey, "MOST_COMMS", 60)
+    monkeypatch.setattr(debug_log_survey_compiled, "MOST_COMMS", 60)
+    data = lines_of_making(seed, plain).encode()
+    found = read_twice(monkeypatch, debug_log, data, None)
+    if seed % 2 == 0:  # whose calls these are nobody says
+        assert found["comms"][0].num_rows > 20
+        codes = {row["code"] for b in found["problems"] for row in b.to_pylist()}
+        assert {"impossible_rank", "too_many_comms"} <= codes
+
+
+def test_a_dumps_first_line_is_read_by_compiled_code(monkeypatch):
+    """But where it says that something is gone, or the dump before it is not at its end."""
+
+    def first(records, **more):
+        stats = {"coll_records": records, "p2p_records": 0, "proxy_records": 0, **more}
+        return {"header": {"id": "0x7", "rank": 0, "n_ranks": 2}, "dump_stats": stats,
+                "metadata": {"inspector_output_format_version": "v4.3", "hostname": "n0",
+                             "pid": 7}}  # fmt: skip
+
+    def operation(n):
+        return {"coll_perf": {"coll": "AllReduce", "coll_sn": n, "coll_msg_size_bytes": 8,
+                              "coll_exec_time_us": 5}}  # fmt: skip
+
+    dumps = [[first(3), *map(operation, range(3 * k, 3 * k + 3))] for k in range(40)]
+    dumps[20][0] = first(3, coll_dropped_since_last_dump=4)
+    del dumps[30][2:]
+    text = "".join(json.dumps(x, separators=(",", ":")) + "\n" for d in dumps for x in d)
+    taken = []
+    take = inspector_records.Reader.take
+    monkeypatch.setattr(inspector_records.Reader, "take",
+                        lambda *a: (taken.append(a[2]), take(*a)))  # fmt: skip
+    found = read_twice(monkeypatch, inspector, text.encode(), None)
+    assert sum(b.num_rows for b in found["collectives"]) == 118
+    n_lines = sum(map(len, dumps))
+    by_hand = [text.encode()[:at].count(b"\n") for at in taken[n_lines:]]
+    assert by_hand == [0, 80, 122, 123]  # of the last the number is not the next
+
+
 def test_nics_that_are_named_again_say_nothing_new_until_others_are(monkeypatch):
     def line(pid, text):
         return f"n0:{pid}:{pid} [{pid}] NCCL INFO {text}"

@@ -1,0 +1,36 @@
+"""The order of rows by columns of integers: nulls behind all else, rows that tie as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+
+def order_by(columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray | None:
+    """int64[rows]: the rows in order of the columns, the first before all; None where they are."""
+    keys: list[np.ndarray] = []
+    for column in columns:
+        null = column.null_count
+        if null == len(column):
+            continue
+        if null:
+            keys.append(column.is_null().to_numpy(zero_copy_only=False))
+            column = column.fill_null(0)
+        keys.append(column.to_numpy(zero_copy_only=False))
+    if not keys or _in_order(keys):
+        return None
+    # Rows come in a few runs that are in order, which a stable sort puts together.
+    return np.argsort(keys[0], kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1])
+
+
+def _in_order(keys: list[np.ndarray]) -> bool:
+    """Whether no row comes before the one that it follows."""
+    tie = np.ones(max(len(keys[0]) - 1, 0), bool)
+    for key in keys:
+        before, after = key[:-1], key[1:]
+        if np.any(tie & (after < before)):
+            return False
+        tie &= after == before
+    return True
