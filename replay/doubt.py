@@ -142,7 +142,10 @@ def _sides(
         if s >= 0:
             least[0, s], least[1, s] = min(least[0, s], first), min(least[1, s], second)
             most[0, s], most[1, s] = max(most[0, s], end[at, 0]), max(most[1, s], end[at, 1])
-    return most - least, changed
+    for s in range(n_steps):
+        most[0, s] -= least[0, s]
+        most[1, s] -= least[1, s]
+    return most, changed
 
 
 def widened(ratio: float, low: float, high: float, by_model: np.ndarray) -> tuple[float, float]:

@@ -70,7 +70,10 @@ def _rows(
             at = (at + 1) & (size - 1)
         if not seen[slots[at]] and asked_place[k] < ranks:
             bare[asked_place[k]] = True
-    if not bare.any():
+    any_bare = False
+    for r in range(ranks):
+        any_bare |= bare[r]
+    if not any_bare:
         return grown(out, n)
     n = 0
     for i in range(len(kind)):

@@ -158,3 +158,14 @@ def grown(values, n):  # pragma: no cover - compiled
     for i in range(min(n, len(values))):
         out[i] = values[i]
     return out
+
+
+@compiled
+def grown_rows(values, n):  # pragma: no cover - compiled
+    """`grown` of a table [rows, columns], to n rows. One array put into another by numba's own way
+    costs five seconds of compiling: what is said where their shapes differ."""
+    out = np.empty((n, values.shape[1]), values.dtype)
+    for i in range(min(n, len(values))):
+        for k in range(values.shape[1]):
+            out[i, k] = values[i, k]
+    return out

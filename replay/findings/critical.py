@@ -73,9 +73,9 @@ def pieces(graph: TaskGraph, start: np.ndarray, end: np.ndarray, steps: np.ndarr
     for step, (task, since) in zip(steps, _windows(graph, start, end, steps), strict=True):
         rank = graph.rank, graph.kind == Kind.JOIN
         arrays = graph.gap_ns, graph.pred_ptr, graph.pred, start, end, of, *rank, task, since
-        found = np.empty((_walk(*arrays, np.empty((0, 4), np.int64)), 5), np.int64)
-        _walk(*arrays, found[:, 1:])
-        found[:, 0] = step
+        pieces = np.empty((_walk(*arrays, np.empty((0, 4), np.int64)), 4), np.int64)
+        _walk(*arrays, pieces)
+        found = np.insert(pieces, 0, step, axis=1)
         walked.append(found[::-1])
     return Pieces(*np.concatenate([np.empty((0, 5), np.int64), *walked]).T)
 
@@ -198,7 +198,7 @@ def _walk(
     i, now = task, end[task]
     while now > since:
         began = max(start[i], since)
-        n = put(out, n, i, classes[i], began, now)
+        n = put(out, n, i, np.int64(classes[i]), began, now)
         now = began
         if now <= since:
             break

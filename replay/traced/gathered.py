@@ -7,7 +7,7 @@ import numpy as np
 from ...ingest.compiled import compiled
 from ...ingest.tasks import stored
 from ...ingest.tasks.rows import slot
-from ...ingest.tasks.sorting import grown, sort
+from ...ingest.tasks.sorting import grown, grown_rows, sort
 
 TASKS = ("what", "rank", "step", "op", "start_ns", "dur_ns", "event_id", "bytes", "detail")
 PARTS = ("op", "comm", "collective", "bytes", "group_size", "algo")
@@ -192,9 +192,7 @@ def alike(
             # Twice the slots, and every kind put into them.
             size *= 2
             slots = np.full(size, -1, np.int64)
-            more = np.empty((size, 4), np.int64)
-            more[:m] = found[:m]
-            found = more
+            found = grown_rows(found, size)
             for k in range(m):
                 s, kind, o, thread = found[k, 0], found[k, 1], found[k, 2], found[k, 3]
                 at = slot(s * 64 + kind, thread * 1_000_003 + o, size)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...ingest.compiled import compiled
 from ...ingest.tasks import stored
+from ...ingest.tasks.sorting import grown_rows
 
 IN_WINDOW = 4096
 """Tasks of a window where they are evenly spread: they stay in the cache."""
@@ -135,9 +136,7 @@ def _settle(
             b += 1
         if b - a > SHORT:
             if n == len(left):
-                more = np.empty((2 * n, 2), np.int64)
-                more[:n] = left
-                left = more
+                left = grown_rows(left, 2 * n)
             left[n, 0], left[n, 1] = a, b
             n += 1
         elif b - a > 1:

@@ -37,3 +37,22 @@ def test_without_a_folder_to_keep_it_in_each_process_compiles(monkeypatch):
     made = compiled(double)
     assert made(21) == 42
     assert compiling.is_kept() == (not hasattr(made, "enable_caching"))
+
+
+def shifted(x, by):
+    return x + by
+
+
+def test_numbers_that_callers_spell_out_make_no_versions_of_their_own():
+    pytest.importorskip("numba")
+    helper = compiled(shifted)
+
+    def caller(x):
+        return helper(x, 1) + helper(x, 2) + helper(0, x)
+
+    assert compiled(caller)(5) == 18
+    if hasattr(helper, "signatures"):
+        (types,) = helper.signatures
+        assert [str(t) for t in types] == ["int64", "int64"]
+        (made,) = helper.overloads.values()
+        assert made.fndesc.llvm_cfunc_wrapper_name not in made.library.get_llvm_str()

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....ingest.compiled import compiled
 from ....ingest.tasks.codes import distinct
-from ....ingest.tasks.sorting import grown
+from ....ingest.tasks.sorting import grown, grown_rows
 from ...graph import NULL, Kind, TaskGraph
 
 MOST = 4
@@ -113,9 +113,7 @@ def _contract(
                 for x in range(count[p]):
                     if j == len(js):
                         js, jj, jt = grown(js, 2 * j), grown(jj, 2 * j), grown(jt, 2 * j)
-                        longer = np.empty((2 * j, versions), np.int64)
-                        longer[:j] = ja
-                        ja = longer
+                        ja = grown_rows(ja, 2 * j)
                     js[j], jj[j], jt[j] = source[p, x], joins[i], p
                     for v in range(versions):
                         ja[j, v] = after[p, x, v]
@@ -146,11 +144,10 @@ def _contract(
                 if at == u:
                     if u + 1 >= len(us):
                         us = grown(us, 2 * len(us))
-                        wider = np.empty((len(us), versions), np.int64)
-                        wider[:u] = ua[:u]
-                        ua = wider
+                        ua = grown_rows(ua, len(us))
                     us[u] = s
-                    ua[u] = after[p, x]
+                    for v in range(versions):
+                        ua[u, v] = after[p, x, v]
                     u += 1
                     continue
                 for v in range(versions):
@@ -198,7 +195,8 @@ def _contract(
                 if needless:
                     u -= 1
                     us[x] = us[u]
-                    ua[x] = ua[u]
+                    for v in range(versions):
+                        ua[x, v] = ua[u, v]
                 else:
                     x += 1
         if u <= most and not kept[i]:
@@ -211,9 +209,7 @@ def _contract(
         if k == len(task):
             task, ptr = grown(task, 2 * k), grown(ptr, 2 * k + 1)
         while t + u > len(ts):
-            longer = np.empty((2 * len(ts), versions), np.int64)
-            longer[:t] = ta[:t]
-            ts, ta = grown(ts, 2 * len(ts)), longer
+            ts, ta = grown(ts, 2 * len(ts)), grown_rows(ta, 2 * len(ts))
         for x in range(u):
             ts[t] = us[x]
             for v in range(versions):

@@ -122,7 +122,7 @@ def _walk(
         if is_join[i]:
             return n, i, now
         began = max(start[i], since)
-        n = put(out, n, i, classes[i], began, now)
+        n = put(out, n, i, np.int64(classes[i]), began, now)
         now = began
         if now <= since:
             break

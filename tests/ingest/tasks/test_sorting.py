@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from retime.ingest.tasks import sorting
@@ -74,3 +75,21 @@ def test_places_of_a_value(drawn, value):
 def test_an_array_grows_and_shrinks():
     assert sorting.grown(np.array([1, 2, 3]), 5)[:3].tolist() == [1, 2, 3]
     assert sorting.grown(np.array([1, 2, 3]), 2).tolist() == [1, 2]
+
+
+def test_rows_grow_and_shrink():
+    table = np.arange(6).reshape(3, 2)
+    assert sorting.grown_rows(table, 5)[:3].tolist() == table.tolist()
+    assert sorting.grown_rows(table, 2).tolist() == table[:2].tolist()
+
+
+def test_more_rows_compile_nothing_of_texts():
+    event = pytest.importorskip("numba.core.event")
+    numba = pytest.importorskip("numba")
+    if not hasattr(sorting.grown_rows, "py_func"):
+        pytest.skip("nothing is compiled")
+    with event.install_recorder("numba:compile") as found:
+        numba.njit(sorting.grown_rows.py_func)(np.zeros((2, 2), np.int64), 3)
+    compiled = {e.data["dispatcher"].py_func.__module__ for _, e in found.buffer}
+    assert sorting.__name__ in compiled
+    assert "numba.cpython.unicode" not in compiled
