@@ -22,7 +22,8 @@ is twice as fast. What takes a minute or more runs in one round, and stands besi
 Where a goal is met or missed by less than a tenth, all that decide it run in two rounds more, and
 all rounds count. "Possible" is what a ratio would be were all the same but what the two have to do
 differently by nature. A round in which ours compiled, and kept that for all later runs, is run
-again; the first run on a machine is a line of its own. Absolute times depend on the machine: read the ratios.
+again; the first run on a machine is a line of its own. Absolute times depend on the machine: read
+the ratios.
 
 "Warm" is after start-up: imports, cached machine code and a small file are behind it. Files are in
 the system's cache but where a line says that they are on disk alone. Other lines of the command
