@@ -21,7 +21,7 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda of: compiled(of, **options)
     asked: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, **options}
-    made = numba.njit(**asked)(function)
+    made: Any = numba.njit(**asked)(function)
     if hasattr(made, "enable_caching"):  # without the compiler it is the function itself
         try:
             made.enable_caching()
