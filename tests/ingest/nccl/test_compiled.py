@@ -7,6 +7,7 @@ blocks and lines are made small, so that all of them end in the middle of things
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import random
@@ -551,6 +552,26 @@ def test_a_dumps_first_line_is_read_by_compiled_code(monkeypatch):
     n_lines = sum(map(len, dumps))
     by_hand = [text.encode()[:at].count(b"\n") for at in taken[n_lines:]]
     assert by_hand == [0, 80, 122, 123]  # of the last the number is not the next
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("parser", [debug_log, inspector])
+def test_one_thread_hashes_what_it_reads(monkeypatch, parser, packed):
+    """As it is stored; with more somebody does beside it."""
+    readers, scan = (
+        (debug_log_readers, debug_log_scan) if parser is debug_log
+        else (inspector_readers, inspector_scan)
+    )  # fmt: skip
+    functions = {f.name: getattr(scan, f.name) for f in readers.CODE.functions}
+    monkeypatch.setattr(compiled_code, "functions", lambda *_: functions)
+    data = lines_of_making(0, True).encode() if parser is debug_log else made_records(1)
+    stored = gzip.compress(data) if packed else data
+    for threads in (1, 2):
+        source = Source("job.log", len(stored), Held(stored), compressed=packed)
+        assert list(parser.parse(source, threads=threads))
+        source.open_stored = Held(b"")  # what is known already is not read again
+        known = hashlib.sha256(stored if threads == 1 else b"").hexdigest()
+        assert source.sha256 == known
 
 
 def test_nics_that_are_named_again_say_nothing_new_until_others_are(monkeypatch):
