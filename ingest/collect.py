@@ -47,16 +47,6 @@ class Collector:
             column.append(value)
         self._count[table] = n + 1
 
-    def add_all(self, table: str, n: int, **columns: list) -> None:
-        """So many rows by their columns, not given ones null. Raises KeyError as `add` does."""
-        if not n:
-            return
-        self.add(table, **{name: values[0] for name, values in columns.items()})
-        held, before = self._rows[table], self._count[table]
-        for name, values in columns.items():
-            held[name].extend(values[1:])
-        self._count[table] = before + n - 1
-
     def odd(
         self,
         code: str,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -34,13 +35,16 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 def _take_no_literals(compiler: Any) -> None:
     """Has arguments of calls by compiled functions lose their values, which are of their type."""
-    folded = compiler.fold_argument_types
+    folded = getattr(compiler, "fold_argument_types", None)
+    if folded is None:  # another numba: more is compiled
+        return
 
     def plain(args: Any, kws: Any) -> Any:
         signature, types = folded(args, kws)
         return signature, tuple(map(numba.types.unliteral, types))
 
-    compiler.fold_argument_types = plain
+    with contextlib.suppress(AttributeError):
+        compiler.fold_argument_types = plain
 
 
 def is_kept() -> bool:

@@ -420,9 +420,13 @@ def _ingest_all(
                     continue
                 source = todo[i].source
                 result = finished.pop(i)
+                report = _commit(folder, staged / str(i), source, result, roster)
+                reports[todo[i].place] = report
                 if picked is not None and result.picked is not None:
-                    picked[result.manifest.id] = result.picked
-                reports[todo[i].place] = _commit(folder, staged / str(i), source, result, roster)
+                    if report.status == "new":
+                        picked[result.manifest.id] = result.picked
+                    else:
+                        result.picked.give_up()
 
         try:
             for i, result in results:
@@ -506,6 +510,8 @@ def _staged(
             if its is not None:
                 its.give_up()
         yield i, result
+        if its is not None:
+            its.finish()
 
 
 def _commit(

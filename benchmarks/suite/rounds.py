@@ -74,6 +74,8 @@ def _kept_code() -> set[tuple[str, int]]:
         (caches.folder(), "code-*"),
     ):
         for path in folder.glob(names):
+            if path.suffix == ".making":  # a process of its own is at it
+                continue
             with contextlib.suppress(OSError):
                 found.add((str(path), path.stat().st_mtime_ns))
     return found

@@ -15,10 +15,7 @@ _SUMS = ("ns", "n", "blocks", "known")
 
 
 class Compared:
-    """Takes a rank's kernels, some at a time; `room` is how many rows it may come to.
-
-    Raises Odd where they add up to too much.
-    """
+    """Takes a rank's kernels, some at a time. Raises Odd where they add up to too much."""
 
     def __init__(self, rank: int, stretches: Stretches, clock: Clock):
         self._rank = rank

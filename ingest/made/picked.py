@@ -1,4 +1,4 @@
-"""What deriving a job looks at of events, picked while these are written: no file is read again."""
+"""What deriving a job first looks at of events, picked while these are written."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from .events import Kept, Rows, Texts, Words
 MOST_ROWS = 700_000
 """Rows that are held of all sources together (some 30 MB); a source that has more is read again."""
 
+MOST_CHARACTERS = 16_000_000
+"""The same of their texts."""
+
 
 class Room:
-    """How many more rows may be held."""
+    """How many more rows, and characters of their texts, may be held."""
 
     def __init__(self) -> None:
         self.rows = MOST_ROWS
+        self.characters = MOST_CHARACTERS
 
 
 class Picked:
@@ -34,10 +38,10 @@ class Picked:
 
     def __init__(self, room: Room):
         self._room = room
-        self._words = Words(Texts(), Texts(), Texts())
+        self._words = _no_words()
         self._pieces: list[list[np.ndarray]] = []
         self._rank: int | None = None
-        self._held = self._seen = 0
+        self._held = self._seen = self._characters = 0
         self._on_device = False
         self._given_up = False
         self._beside: ThreadPoolExecutor | None = None
@@ -45,7 +49,7 @@ class Picked:
 
     def take(self, table: str, rows: pa.Table) -> None:
         """Takes the rows of a row group; of a large one beside the caller, one at a time."""
-        if table != "events" or not len(rows):
+        if table != "events" or not len(rows) or self._given_up:
             return
         self._settle()
         if len(rows) < events.AHEAD_ROWS or cores() < 2:
@@ -64,44 +68,61 @@ class Picked:
             return
         try:
             self._add(rows)
-        except Odd:
+        except (Odd, MemoryError, pa.ArrowException):  # what may be wrong is told by who reads it
             self._let_go()
 
     def _add(self, rows: pa.Table) -> None:
         first = rows["rank"][0].as_py()
         if self._rank is None:
             self._rank = first
-        if first is None or first != self._rank:
+        if first is None or first != self._rank or self._room.rows <= 0:
             raise Odd
         piece = slices.renumbered(rows.select(list(events.COLUMNS)))
         of = np.array([-1, first], np.int64)
+        known = [len(texts.all) for texts in self._words]
         _, columns = events.needed(piece, [first], of, self._words)
         kind, n = columns[0], len(columns[0])
-        if n > self._room.rows:
+        new = sum(
+            len(text)
+            for texts, at in zip(self._words, known, strict=True) for text in texts.all[at:]
+        )  # fmt: skip
+        if n > self._room.rows or new > self._room.characters:
             raise Odd
         self._room.rows -= n
+        self._room.characters -= new
         self._held += n
+        self._characters += new
         self._seen += len(rows)
         self._on_device |= bool(np.any(kind == events.KERNEL))
         self._pieces.append(columns)
+
+    def finish(self) -> None:
+        """Waits for the last row group, once all were taken."""
+        self._settle()
+        if self._beside is not None:
+            self._beside.shutdown()
+            self._beside = None
 
     def give_up(self) -> None:
         """Lets go of the rows: others may have their room."""
         if self._beside is not None:
             self._beside.shutdown()
+            self._beside = self._last = None
         self._let_go()
 
     def _let_go(self) -> None:
         self._given_up = True
         self._room.rows += self._held
-        self._held, self._pieces = 0, []
+        self._room.characters += self._characters
+        self._held = self._characters = 0
+        self._pieces, self._words = [], _no_words()
 
     def rows(self, source: Manifest, words: Words) -> Rows | None:
         """Those of the rank, once, with their texts among `words`; None where files must be read.
 
         They are what `events.by_rank` reads of the source alone.
         """
-        self._settle()
+        self.finish()
         its = sum(p.rows for p in source.tables.get("events", []))
         if not self._on_device or source.ranks != [self._rank] or its != self._seen:
             self.give_up()
@@ -115,3 +136,7 @@ class Picked:
             kept.add(np.full(len(kind), source.ranks[0]), [kind, *coded, *numbers])
         self.give_up()
         return Rows(source.ranks[0], True, kept)
+
+
+def _no_words() -> Words:
+    return Words(Texts(), Texts(), Texts())

@@ -31,7 +31,8 @@ _BLOCK = 1 << 20
 
 
 HASHES_ALONE = True
-"""With one thread `parse` hashes large sources as it reads them: nobody has to beside it."""
+"""With one thread `parse` hashes what compiled code reads; of what is read line by line the hash
+comes after it."""
 
 
 def looks_like(head: bytes, name: str) -> bool:

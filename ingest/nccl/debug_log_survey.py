@@ -222,26 +222,30 @@ def survey(source: Source, c: Collector, read: Read = read_lines) -> Survey:
 
 def take_line(found: Survey, offset: int, line: bytes, c: Collector) -> None:
     """What a line at this byte offset says of processes and communicators."""
+    if take_rest(found, line):
+        take_comms(found, offset, line, c)
+
+
+def take_rest(found: Survey, line: bytes) -> bool:
+    """What a line says of versions and devices; whether it may say something of communicators."""
     if b"CCL version" in line:
         for library, version in _VERSION.findall(line[:8192]):
             found.versions[f"{library.decode().lower()} {version.decode()}"] += 1
     if b" NCCL " not in line:
         _table(found, line)
-        return
+        return False
     if not found.has_message and messages(line):
         found.has_message = True
-    if not names_comms(line):
-        return
+    return b"comm 0x" in line and (b"Init " in line or b"nRanks " in line or b"COMPLETE" in line)
+
+
+def take_comms(found: Survey, offset: int, line: bytes, c: Collector) -> None:
+    """What a line at this byte offset says of communicators."""
     for message in messages(line):
         n_comms = found.comms.n
         _take(found, message, offset + message.start, c)
         if message.start and found.comms.n > n_comms:
             label(found, n_comms, line[: message.start])
-
-
-def names_comms(line: bytes) -> bool:
-    """Whether a line may say something of communicators."""
-    return b"comm 0x" in line and (b"Init " in line or b"nRanks " in line or b"COMPLETE" in line)
 
 
 def label(found: Survey, number: int, before: bytes) -> None:

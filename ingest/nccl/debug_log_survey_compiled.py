@@ -9,7 +9,7 @@ import numpy as np
 
 from . import debug_log_state as of
 from .debug_log_lines import MAX_LINE_BYTES, Writer, messages
-from .debug_log_survey import MOST_COMMS, begun_or_made, label, names_comms, take_line
+from .debug_log_survey import MOST_COMMS, begun_or_made, label, take_comms, take_rest
 from .line_blocks import Block, blocks, line_of
 from .tables_of_texts import Texts, Triples
 
@@ -74,8 +74,7 @@ class CompiledSurvey:
         others = np.flatnonzero(inits[:, of.I_IS] == of.IS_OTHER)
         for k, (start, end) in zip(others.tolist(), bounds[others].tolist(), strict=True):
             line, _ = line_of(block, start, end, MAX_LINE_BYTES)
-            if not names_comms(line):  # what it says else depends on no line before it
-                take_line(found, block.base + start, line, self._c)
+            if not take_rest(found, line):  # which depends on no communicator before it
                 inits[k, of.I_IS] = of.IS_READ
         while at < len(inits):
             if not self._one_by_one:
@@ -89,7 +88,7 @@ class CompiledSurvey:
             if kind == of.IS_OTHER:
                 line, _ = line_of(block, start, end, MAX_LINE_BYTES)
                 self._one_by_one = True
-                take_line(found, block.base + start, line, self._c)
+                take_comms(found, block.base + start, line, self._c)
             elif kind != of.IS_READ:
                 found.has_message = True
                 if not self._one_by_one and self._settled(block.base, *said):

@@ -23,7 +23,8 @@ _METRIC = re.compile(
 
 
 HASHES_ALONE = True
-"""With one thread `parse` hashes large sources as it reads them: nobody has to beside it."""
+"""With one thread `parse` hashes what compiled code reads; of what is read line by line the hash
+comes after it."""
 
 
 def looks_like(head: bytes, name: str) -> bool:

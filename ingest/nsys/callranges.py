@@ -140,9 +140,12 @@ class Calls:
 
     def _cut(self) -> Iterator[tuple[np.ndarray, int]]:
         """The calls of each process in order of start, cut where all rests."""
-        held = self._nothing()
+        held, more = self._nothing(), []
         for piece in self._sorted.pieces(BLOCK_ROWS):
-            whole = np.concatenate([held, piece], axis=1)
+            more.append(piece.copy())
+            if sum(rows.shape[1] for rows in more) < held.shape[1]:
+                continue  # of what never rests all is looked at again: that once for twice as much
+            whole, more = np.concatenate([held, *more], axis=1), []
             edges = np.flatnonzero(whole[0, 1:] != whole[0, :-1]) + 1
             *done, held = np.split(whole, edges, axis=1)
             yield from ((rows, ALWAYS) for rows in done)
@@ -150,8 +153,9 @@ class Calls:
             if at:
                 yield held[:, :at], int(held[_START, at])
             held = held[:, at:].copy()
-        if held.shape[1]:
-            yield held, ALWAYS
+        whole = np.concatenate([held, *more], axis=1)
+        edges = np.flatnonzero(whole[0, 1:] != whole[0, :-1]) + 1
+        yield from ((rows, ALWAYS) for rows in np.split(whole, edges, axis=1) if rows.shape[1])
 
 
 def _numbers(values: np.ndarray) -> list[int | None]:

@@ -18,29 +18,6 @@ def rows(c):
     return found
 
 
-def test_rows_added_at_once_stand_where_rows_one_by_one_would():
-    names, sizes, ranks = ["b", None, "a", "b"], [2, 1, None, 4], [[0, 1], [3], None, None]
-    one_by_one, at_once = collector(), collector()
-    for c in (one_by_one, at_once):
-        c.add("comms", comm="first", member=7)
-    for name, size, members in zip(names, sizes, ranks, strict=True):
-        one_by_one.add("comms", comm=name, size=size, ranks=members)
-    at_once.add_all("comms", 4, comm=names, size=sizes, ranks=ranks)
-    at_once.add_all("comms", 0, comm=[], size=[])
-    for c in (one_by_one, at_once):
-        c.add("comms", comm="last", backend="nccl")
-        assert c.n("comms") == 6
-    (found,), (wanted,) = rows(at_once)["comms"], rows(one_by_one)["comms"]
-    assert found.equals(wanted)
-    assert found.column("comm").dictionary.to_pylist() == ["first", "b", "a", "last"]
-    assert found.column("member").to_pylist() == [7, None, None, None, None, None]
-
-
-def test_a_column_that_is_not_there_is_no_column():
-    with pytest.raises(KeyError):
-        collector().add_all("comms", 1, nothing=[1])
-
-
 @pytest.mark.parametrize(
     ("values", "kept", "problems"),
     [

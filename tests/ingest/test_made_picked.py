@@ -32,8 +32,9 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 
 def derived(wh: Path) -> dict[str, bytes]:
-    """Of each derived table the file; but for `jobs`, which has the time of the ingest."""
-    found = {p.parent.name: p.read_bytes() for p in wh.rglob("derived-*.parquet")}
+    """Of each derived table the last file; but for `jobs`, which has the time of the ingest."""
+    files = sorted(wh.rglob("derived-*.parquet"), key=lambda p: p.stat().st_mtime_ns)
+    found = {p.parent.name: p.read_bytes() for p in files}
     return {table: content for table, content in found.items() if table != "jobs"}
 
 

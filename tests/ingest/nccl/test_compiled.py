@@ -458,9 +458,9 @@ def test_lines_of_a_communicators_making_are_read_as_ever(monkeypatch):
             )
     read_twice(monkeypatch, debug_log, "".join(out).encode(), None)
     by_hand = []
-    take_line = debug_log_survey_compiled.take_line
-    monkeypatch.setattr(debug_log_survey_compiled, "take_line",
-                        lambda *a: (by_hand.append(a[2]), take_line(*a)))  # fmt: skip
+    take_rest = debug_log_survey_compiled.take_rest
+    monkeypatch.setattr(debug_log_survey_compiled, "take_rest",
+                        lambda *a: (by_hand.append(a[1]), take_rest(*a))[1])  # fmt: skip
     plain = [
         f"n0:1:{i} [0] NCCL INFO ncclCommInitRank comm 0x{i + 1:x} rank 0 nranks 1 cudaDev 0 "
         f"nvmlDev 0 busId 1b000 commId 0x{i + 5:x} - Init COMPLETE\n"
@@ -524,6 +524,25 @@ def test_communicators_are_noted_as_line_by_line(monkeypatch, seed, plain, rooms
         assert found["comms"][0].num_rows > 20
         codes = {row["code"] for b in found["problems"] for row in b.to_pylist()}
         assert {"impossible_rank", "too_many_comms"} <= codes
+
+
+def test_versions_and_devices_count_in_the_order_of_lines(monkeypatch):
+    """Of two versions that as many lines tell the first counts, of two names of a device the last:
+    whether the line says something of a communicator, too, or not."""
+    made = "comm 0x{} rank 0 nranks 1 cudaDev 0 busId 1 - Init COMPLETE"
+    device = "#  Rank  0 Group  0 Pid      1 on         n0 device  0 [0x1b] {}"
+    lines = [
+        "NCCL version 2.18.3+cuda12.2 n0:1:1 [0] NCCL INFO " + made.format("1"),
+        "n1:2:2 [0] NCCL INFO NCCL version 2.21.5",
+        device.format("First " + made.format("2")),
+        device.format("Second"),
+        *["n0:1:1 [0] NCCL INFO " + made.format(k) for k in range(3, 9)],
+    ]
+    found = read_twice(monkeypatch, debug_log, "\n".join(lines).encode(), None)
+    said = {row["backend"] for b in found["comms"] for row in b.to_pylist()}
+    assert said == {"nccl 2.18.3"}
+    ranks = [row for b in found["ranks"] for row in b.to_pylist()]
+    assert "Second" in {row.get("device_name") for row in ranks}
 
 
 def test_a_dumps_first_line_is_read_by_compiled_code(monkeypatch):
