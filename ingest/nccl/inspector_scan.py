@@ -227,14 +227,12 @@ def scan(buf, state, slow, rows, moved, steps, headers, places, shapes, labels, 
                 named = number >= 0 and bounds[0] >= 0 and bounds[2] > 0
                 if named and version(buf, bounds[2], state):
                     why = _begun(buf, state, number, bounds, versions, header_texts, texts)
-                    if why == of.SLOW_LINES:
-                        number = np.int64(-1)
-                    elif why != of.DONE:
-                        return why
-                    else:
+                    if why == of.DONE:
                         state[of.N_RECORDS] += 1
                         p = end + 1
                         continue
+                    if why != of.SLOW_LINES:
+                        return why
             elif number >= 0 and found == OPERATION:
                 shape, label, why = _named(
                     buf, state, number, shapes, labels, texts, shape_codes, label_codes
