@@ -409,23 +409,30 @@ WITH parts AS MATERIALIZED (
     QUALIFY row_number() OVER (PARTITION BY l.job, l.rank ORDER BY o.ns - m.ns DESC, o.name) = 1
 ), communicating AS MATERIALIZED (
     FROM excess WHERE class IN ('wait', 'comm', 'transfer') AND explains
+), placed AS MATERIALIZED (
+    -- Places are sorted by much sooner than names of jobs.
+    SELECT l.*, _place(n.number, l.rank) AS place
+    FROM communicating l JOIN _job_numbers n USING (job)
 ), inside AS MATERIALIZED (
     -- Participations of such a rank that begin in its stretches.
-    SELECT p.*, l.class
+    SELECT p.* EXCLUDE (place)
     FROM (
-        FROM parts SEMI JOIN communicating USING (job, rank)
-        UNION ALL
-        FROM _read_parts SEMI JOIN communicating USING (job, rank)
+        SELECT a.*, l.class, l.place
+        FROM (FROM parts UNION ALL FROM _read_parts) a JOIN placed l USING (job, rank)
+        WHERE l.late_on IS NULL OR a.comm IS DISTINCT FROM l.late_on
     ) p
-    JOIN communicating l ON l.job = p.job AND l.rank = p.rank
-    ASOF JOIN (FROM stretches WHERE from_ns < until_ns) o
-        ON o.job = p.job AND o.key = l.key AND o.rank = p.rank AND p.start_ns >= o.from_ns
-    WHERE p.start_ns < o.until_ns AND (l.late_on IS NULL OR p.comm IS DISTINCT FROM l.late_on)
+    ASOF JOIN (
+        SELECT l.place, s.from_ns, s.until_ns
+        FROM stretches s JOIN placed l USING (job, key, rank)
+        WHERE s.from_ns < s.until_ns
+    ) o ON o.place = p.place AND p.start_ns >= o.from_ns
+    WHERE p.start_ns < o.until_ns
 ), alike AS MATERIALIZED (
     SELECT
-        job, rank, class, comm, dim, op, bytes,
-        sum(wait_ns) AS wait_ns, sum(end_ns - start_ns - wait_ns) AS transfer_ns, count(*) AS n
+        job, rank, comm, dim, op, bytes,
+        sum(end_ns - start_ns - wait_ns) AS transfer_ns, count(*) AS n
     FROM inside
+    WHERE class = 'transfer'
     GROUP BY ALL
 ), typical AS (
     SELECT
@@ -437,23 +444,28 @@ WITH parts AS MATERIALIZED (
         AND a.dim IS NOT DISTINCT FROM p.dim AND a.bytes IS NOT DISTINCT FROM p.bytes
     WHERE p.comm IS NOT NULL AND p.n_comparable > 1
     GROUP BY ALL
-), against AS (
-    SELECT
-        a.job, a.rank, a.class, a.comm, a.dim, a.op, a.bytes,
-        any_value(a.wait_ns) AS wait_ns, any_value(a.transfer_ns) AS transfer_ns,
-        any_value(a.transfer_ns) - any_value(a.n) * median(t.transfer_ns) AS beyond_ns
-    FROM alike a LEFT JOIN typical t
+), elsewhere AS (
+    -- What the median of the other communicators takes: the same for all ranks of one.
+    SELECT a.job, a.comm, a.dim, a.op, a.bytes, median(t.transfer_ns) AS transfer_ns
+    FROM (SELECT DISTINCT job, comm, dim, op, bytes FROM alike) a
+    JOIN typical t
         ON t.job = a.job AND t.op = a.op AND t.comm <> a.comm
         AND t.dim IS NOT DISTINCT FROM a.dim AND t.bytes IS NOT DISTINCT FROM a.bytes
-    GROUP BY a.job, a.rank, a.class, a.comm, a.dim, a.op, a.bytes
+    GROUP BY ALL
+), beyond AS (
+    SELECT a.job, a.rank, a.comm, sum(a.transfer_ns - a.n * t.transfer_ns) AS beyond_ns
+    FROM alike a JOIN elsewhere t
+        ON t.job = a.job AND t.op = a.op AND t.comm = a.comm
+        AND t.dim IS NOT DISTINCT FROM a.dim AND t.bytes IS NOT DISTINCT FROM a.bytes
+    GROUP BY ALL
 ), by_comm AS (
     SELECT
         job, rank, class, comm,
-        sum(wait_ns) AS wait_ns, sum(transfer_ns) AS transfer_ns, sum(beyond_ns) AS beyond_ns
-    FROM against
-    GROUP BY job, rank, class, comm
+        sum(wait_ns) AS wait_ns, sum(end_ns - start_ns - wait_ns) AS transfer_ns
+    FROM inside
+    GROUP BY ALL
 ), comms_there AS (
-    FROM by_comm
+    FROM by_comm LEFT JOIN beyond USING (job, rank, comm)
     QUALIFY row_number() OVER (
         PARTITION BY job, rank
         ORDER BY

@@ -39,7 +39,9 @@ QUERIES = {
     + " FROM by_kernel",
     "causes": "FROM _explained",
     "needed": f"{BODY} FROM blamed JOIN needed USING (job, key, rank)",
-    "against": f"{of_blamed(COMMUNICATING, 'wait')} FROM against",
+    "by_comm": f"{of_blamed(COMMUNICATING, 'wait')} FROM by_comm",
+    "alike": f"{of_blamed(COMMUNICATING, 'transfer')} FROM alike",
+    "beyond": f"{of_blamed(COMMUNICATING, 'transfer')} FROM beyond",
     **{f"gaps {c}": f"{of_blamed(IDLING, c)} FROM gaps" for c in CLASSES},
 }
 
