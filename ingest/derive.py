@@ -150,7 +150,7 @@ def _resolved(
         world_size(resolved.ranks), said,
     )  # fmt: skip
     views.clear()
-    joined = joined._replace(collectives=TABLES["collectives"].schema.empty_table())
+    joined = joined._replace(collectives=TABLES["collectives"].empty)
     # There may be more of them than of all else: they come when that has let go of its memory.
     memory.give_back()
     moved = _rows("transfers", job, [p for m in manifests for p in part_of_source(m, "transfers")])
@@ -190,7 +190,7 @@ def _together(table: str, found: list[pa.Table]) -> pa.Table:
     large table is not there twice; columns of nulls share one memory."""
     schema, rows = TABLES[table].schema, sum(map(len, found))
     if not found:
-        return schema.empty_table()
+        return TABLES[table].empty
     parts = [t.select(schema.names).columns for t in found]
     found.clear()
     columns = []
