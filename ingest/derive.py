@@ -92,7 +92,9 @@ def derive_into(
         writer = PartWriter(target)
         for name in tuple(tables):
             tables[name] = table = _sorted(name, tables)
-            for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
+            if not table.schema.equals(TABLES[name].schema):
+                table = table.cast(TABLES[name].schema)
+            for batch in table.to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
         with ThreadPoolExecutor(1, "retime-close") as beside:
             closed = beside.submit(writer.close)  # which encodes them and waits for the disk
@@ -235,7 +237,9 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
 
     def whole(file: str) -> None:
         try:
-            found = reading.whole(job.address(file)).read(schema.names)
+            opened = reading.whole(job.address(file))
+            several = opened.metadata.num_rows > slices.FEW_ROWS
+            found = opened.read(schema.names, use_threads=several)
             held[file] = _lean(slices.completed(found, schema))
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(

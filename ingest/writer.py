@@ -7,7 +7,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from . import syncing
 from .schema import TABLES, TEXT
 
 ROW_GROUP_ROWS = 131_072
@@ -30,8 +30,8 @@ SPARSE_DICTIONARY = 4096
 """A dictionary with more entries than this is cut down to the ones its rows use."""
 
 PLAIN_ROWS = 512
-"""A file of no more rows is not compressed: to set up a compressor for each of its columns takes as
-long as all else of writing it, and takes a page or two off it."""
+"""In a file of no more rows nothing is compressed, and no number coded by a dictionary: to set that
+up for each column takes as long as all else of writing it, and saves a page or two."""
 
 BUFFERED_BYTES = 64 << 10
 """Of a file before it is written to: the encoder writes each header and page by itself."""
@@ -108,9 +108,7 @@ class PartWriter:
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-        # Side by side: a disk syncs many files in little more time than one.
-        with ThreadPoolExecutor(16) as pool:
-            written = list(pool.map(_TableFile.synced, self._done))
+        written = syncing.side_by_side(_TableFile.synced, self._done)
         return sorted(written, key=lambda w: (w.table, w.file))
 
     def abort(self) -> None:
@@ -174,9 +172,9 @@ class _TableFile:
         schema = TABLES[self.table].schema
         text = [f.name for f in schema if f.type == TEXT]
         delta = [f.name for f in schema if f.name in _DELTA]
-        rest = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
-        numbers = [f.name for f in schema if f.type != TEXT]
         plain = self.rows <= PLAIN_ROWS
+        rest = [] if plain else [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
+        numbers = [f.name for f in schema if f.type != TEXT]
         # Opened here: the writer leaves its file open where closing meets a full disk.
         self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), BUFFERED_BYTES)
         self._writer = pq.ParquetWriter(
@@ -204,7 +202,8 @@ class _TableFile:
             return
         batches = [compact(b) for b in self._waiting]
         # One dictionary a row group: the encoder gives up dictionaries when they change.
-        rows = pa.Table.from_batches(batches).unify_dictionaries()
+        rows = pa.Table.from_batches(batches)
+        rows = rows.unify_dictionaries() if len(batches) > 1 else rows
         if self._seen is not None:
             self._seen(self.table, rows)
         size = max(ROW_GROUP_ROWS, rows.num_rows)
