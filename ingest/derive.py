@@ -92,7 +92,9 @@ def derive_into(
         writer = PartWriter(target)
         for name in tuple(tables):
             tables[name] = table = _sorted(name, tables)
-            for batch in table.cast(TABLES[name].schema).to_batches(max_chunksize=ROW_GROUP_ROWS):
+            if not table.schema.equals(TABLES[name].schema):
+                table = table.cast(TABLES[name].schema)
+            for batch in table.to_batches(max_chunksize=ROW_GROUP_ROWS):
                 writer.write(name, batch)
         with ThreadPoolExecutor(1, "retime-close") as beside:
             closed = beside.submit(writer.close)  # which encodes them and waits for the disk
@@ -150,7 +152,7 @@ def _resolved(
         world_size(resolved.ranks), said,
     )  # fmt: skip
     views.clear()
-    joined = joined._replace(collectives=TABLES["collectives"].schema.empty_table())
+    joined = joined._replace(collectives=TABLES["collectives"].empty)
     # There may be more of them than of all else: they come when that has let go of its memory.
     memory.give_back()
     moved = _rows("transfers", job, [p for m in manifests for p in part_of_source(m, "transfers")])
@@ -190,7 +192,7 @@ def _together(table: str, found: list[pa.Table]) -> pa.Table:
     large table is not there twice; columns of nulls share one memory."""
     schema, rows = TABLES[table].schema, sum(map(len, found))
     if not found:
-        return schema.empty_table()
+        return TABLES[table].empty
     parts = [t.select(schema.names).columns for t in found]
     found.clear()
     columns = []
@@ -235,7 +237,9 @@ def _each(table: str, job: Folder, parts: list[Part]) -> list[pa.Table]:
 
     def whole(file: str) -> None:
         try:
-            found = reading.whole(job.address(file)).read(schema.names)
+            opened = reading.whole(job.address(file))
+            several = opened.metadata.num_rows > slices.FEW_ROWS
+            found = opened.read(schema.names, use_threads=several)
             held[file] = _lean(slices.completed(found, schema))
         except (pa.ArrowException, OSError, KeyError) as e:
             raise WarehouseError(

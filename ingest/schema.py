@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -55,7 +57,8 @@ class Column(NamedTuple):
     meaning: str
 
 
-class Table(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Table:
     """One table: what a row is, its columns, and the columns its files are sorted by."""
 
     name: str
@@ -69,12 +72,17 @@ class Table(NamedTuple):
     made: bool = False
     """True where the rows are those of a view, for that view alone (`ingest.made`)."""
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the table's files (`job` is the hive partition, not a column)."""
         return pa.schema([(c.name, c.type) for c in self.columns])
 
-    @property
+    @cached_property
+    def empty(self) -> pa.Table:
+        """The table without rows: made once, as each of its columns takes a while."""
+        return self.schema.empty_table()
+
+    @cached_property
     def fingerprint(self) -> str:
         """Short text that changes with the names and types of the columns."""
         said = ";".join(f"{c.name} {c.type}" for c in self.columns)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import clashes, counting, locks, owners, rooms, store, tidying
+from . import clashes, counting, locks, owners, rooms, store, syncing, tidying
 from .keeping import prune
 from .manifest import (
     Generation,
@@ -43,7 +43,7 @@ def staging(place: Place) -> Iterator[Path]:
     job_folder = store.on_disk(place)
     rooms.check(job_folder)
     folder = job_folder / rooms.INCOMING / f"{owners.owner()}.{uuid.uuid4().hex[:8]}"
-    new = [p for p in (folder, *folder.parents) if not p.exists()]
+    new = list(itertools.takewhile(lambda p: not p.exists(), (folder, *folder.parents)))
     try:
         with rooms.writing(job_folder.parent):
             rooms.make(folder)
@@ -146,8 +146,7 @@ def _move_in(
             folders.update((goal.parent, goal.parent.parent))
             done.append(goal)
             os.replace(staged / source, goal)
-        with ThreadPoolExecutor(16) as pool:
-            list(pool.map(_sync_folder, folders - {job_folder / rooms.MANIFESTS}))
+        syncing.side_by_side(_sync_folder, folders - {job_folder / rooms.MANIFESTS})
         done.append(job_folder / rooms.MANIFESTS / manifest_name)
         os.replace(unfinished, done[-1])
         _sync_folder(job_folder / rooms.MANIFESTS)

@@ -7,7 +7,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from . import syncing
 from .schema import TABLES, TEXT
 
 ROW_GROUP_ROWS = 131_072
@@ -28,6 +28,13 @@ ENCODED_ROWS = 16_384
 
 SPARSE_DICTIONARY = 4096
 """A dictionary with more entries than this is cut down to the ones its rows use."""
+
+PLAIN_ROWS = 512
+"""In a file of no more rows nothing is compressed, and no number coded by a dictionary: to set that
+up for each column takes as long as all else of writing it, and saves a page or two."""
+
+BUFFERED_BYTES = 64 << 10
+"""Of a file before it is written to: the encoder writes each header and page by itself."""
 
 _DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_ns", "at_ns",
           "compute_ns", "with_transfer_ns", "with_unsplit_ns", "with_comm_ns",
@@ -101,9 +108,7 @@ class PartWriter:
         self._thread.join()
         if self._failure is not None:
             raise self._failure
-        # Side by side: a disk syncs many files in little more time than one.
-        with ThreadPoolExecutor(16) as pool:
-            written = list(pool.map(_TableFile.synced, self._done))
+        written = syncing.side_by_side(_TableFile.synced, self._done)
         return sorted(written, key=lambda w: (w.table, w.file))
 
     def abort(self) -> None:
@@ -152,32 +157,37 @@ class _TableFile:
     """One Parquet file that is being written, with the rows of its next row group."""
 
     def __init__(self, table: str, path: Path, seen: Seen | None):
-        schema = TABLES[table].schema
-        text = [f.name for f in schema if f.type == TEXT]
-        delta = [f.name for f in schema if f.name in _DELTA]
-        rest = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
-        numbers = [f.name for f in schema if f.type != TEXT]
         self.table = table
         self._path, self._seen = path, seen
         self._waiting: list[pa.RecordBatch] = []
         self._n_waiting = 0
         self.rows = 0
+        self._file: pa.NativeFile | None = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def _begun(self) -> pq.ParquetWriter:
+        """What writes the file, which is made when its first row group is full or its last."""
+        if self._writer is not None:
+            return self._writer
+        schema = TABLES[self.table].schema
+        text = [f.name for f in schema if f.type == TEXT]
+        delta = [f.name for f in schema if f.name in _DELTA]
+        plain = self.rows <= PLAIN_ROWS
+        rest = [] if plain else [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
+        numbers = [f.name for f in schema if f.type != TEXT]
         # Opened here: the writer leaves its file open where closing meets a full disk.
-        self._file = pa.OSFile(str(path), "wb")
-        try:
-            self._writer = pq.ParquetWriter(
-                self._file,
-                schema,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
-                column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
-                write_batch_size=ENCODED_ROWS,
-                write_statistics=numbers if table in _MIXED else True,  # type: ignore[arg-type]
-            )
-        except BaseException:
-            self._file.close()
-            raise
+        self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), BUFFERED_BYTES)
+        self._writer = pq.ParquetWriter(
+            self._file,
+            schema,
+            compression="none" if plain else "zstd",
+            compression_level=None if plain else 1,
+            use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
+            column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
+            write_batch_size=ENCODED_ROWS,
+            write_statistics=numbers if self.table in _MIXED else True,  # type: ignore[arg-type]
+        )
+        return self._writer
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
@@ -192,10 +202,12 @@ class _TableFile:
             return
         batches = [compact(b) for b in self._waiting]
         # One dictionary a row group: the encoder gives up dictionaries when they change.
-        rows = pa.Table.from_batches(batches).unify_dictionaries()
+        rows = pa.Table.from_batches(batches)
+        rows = rows.unify_dictionaries() if len(batches) > 1 else rows
         if self._seen is not None:
             self._seen(self.table, rows)
-        self._writer.write_table(rows, row_group_size=max(ROW_GROUP_ROWS, rows.num_rows))
+        size = max(ROW_GROUP_ROWS, rows.num_rows)
+        self._begun().write_table(rows, row_group_size=size)
         self._waiting, self._n_waiting = [], 0
 
     def close(self) -> None:
@@ -203,9 +215,11 @@ class _TableFile:
             try:
                 self.flush()
             finally:
-                self._writer.close()
+                if self._writer is not None:
+                    self._writer.close()
         finally:
-            self._file.close()
+            if self._file is not None:
+                self._file.close()
 
     def synced(self) -> Written:
         """The finished file, brought to the disk proper."""

@@ -63,6 +63,8 @@ def decide(
     said: Settings,
 ) -> tuple[pa.Table, list[Problem]]:
     """`comms` with dim, dim_source and dim_reason filled, and what was unclear."""
+    if not len(comms) and not said.degrees:
+        return comms, []
     size, lists = sizes(comms), coded(comms.column("ranks"))
     dim = comms.column("dim").cast(pa.string()).combine_chunks()
     is_open = _pc.is_in(dim, pa.array([None, "unknown"])).to_numpy(zero_copy_only=False)

@@ -93,6 +93,8 @@ def assembled(comms: pa.Table) -> tuple[pa.Table, list[Problem]]:
     each. `member` and `member_place` are null in what is returned; rows that then say the same
     are one, the first of them.
     """
+    if not comms.num_rows:
+        return comms, []
     comm, words = codes(comms.column("comm"))
     size, member, place = (ints(comms, c, _NULL) for c in ("size", "member", "member_place"))
     lists = coded(comms.column("ranks"))

@@ -59,6 +59,9 @@ def join(collectives: pa.Table, ranks: pa.Table, comms: pa.Table) -> Joined:
     comms = joining_comms.renamed(comms, schema.COMMS, names)
     comms, problems = joining_comms.assembled(comms)
     clocks = clocks_of(collectives, ranks)
+    if not collectives.num_rows:
+        none = np.zeros(0, np.int64)
+        return Joined(collectives, comms, ranks, none, none, {}, clocks.ranks, problems)
     view = read(collectives, clocks)
     groups = Groups(view)
     odd, reasons = _join(view, groups)

@@ -15,6 +15,10 @@ Open = Callable[[str], pq.ParquetFile]
 """Opens a file of the job's folder by its path there."""
 
 
+FEW_ROWS = 16_384
+"""To read the columns of no more rows by several threads takes longer than by one."""
+
+
 def of(job: Folder) -> Open:
     """Opens files of a job, of which only the columns and row groups that are read come."""
     return lambda file: reading.parquet(job.address(file))
@@ -37,17 +41,21 @@ def pieces(opened: Open, part: Part, columns: Sequence[str] | None = None) -> It
             first, last = part.first, part.first + part.rows
         n = file.metadata.num_row_groups
         ends = np.cumsum([file.metadata.row_group(i).num_rows for i in range(n)], dtype=np.int64)
+        at_once = last - first > FEW_ROWS
         groups = [i for i in range(n) if ends[i] > first and (ends[i - 1] if i else 0) < last]
         if not groups:
-            yield file.read(columns).slice(0, 0)
+            yield file.read(columns, use_threads=at_once).slice(0, 0)
         for i in groups:
             before = int(ends[i - 1]) if i else 0
             begin, end = max(first - before, 0), min(last, int(ends[i])) - before
-            yield file.read_row_group(i, columns).slice(begin, end - begin)
+            found = file.read_row_group(i, columns, use_threads=at_once)
+            yield found.slice(begin, end - begin)
 
 
 def completed(found: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with every column of the schema: one that an older version did not write is null."""
+    if found.schema.equals(schema):
+        return found
     columns = [
         found[f.name] if f.name in found.column_names else pa.nulls(len(found), f.type)
         for f in schema

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from ..schema import TEXT
+from ..schema import TABLES, TEXT
 from ..writer import PartWriter
 from . import instances, lateness, participations
 from .aligned import Clock
@@ -22,6 +23,8 @@ def write(
     writer: PartWriter, tables: Mapping[str, pa.Table], clocks: dict[int, Clock]
 ) -> tuple[Participations, lateness.Lateness]:
     """Writes all, and gives what more is made of. Raises Odd."""
+    if not len(tables["collectives"]):
+        return _nothing()
     p = participations.find(tables["collectives"], tables["comms"], clocks)
     late, median = lateness.find(p)
     match = tables["collectives"]["match"].cast(TEXT).combine_chunks()
@@ -38,6 +41,13 @@ def write(
     for table in ("_made_participations", "_made_lateness", "_made_late_ranks", "_made_instances"):
         writer.finish(table)
     return p, late
+
+
+@functools.cache
+def _nothing() -> tuple[Participations, lateness.Lateness]:
+    """What there is to tell of a job in which nobody communicates."""
+    p = participations.find(TABLES["collectives"].empty, TABLES["comms"].empty, {})
+    return p, lateness.find(p)[0]
 
 
 def _participations(

@@ -68,7 +68,7 @@ def write(
     views, and whoever asks those is told.
     """
     parts = {t: [p for m in manifests for p in m.tables.get(t, [])] for t in SOURCES}
-    derived = {t: tables.get(t, TABLES[t].schema.empty_table()) for t in DERIVED}
+    derived = {t: tables.get(t, TABLES[t].empty) for t in DERIVED}
     # What the machine is made of, and what its ranks are called, the views read at once.
     rows = sum(len(derived[t]) for t in DERIVED if t in TRAFFIC)
     rows += sum(p.rows for t in SOURCES if t in TRAFFIC for p in parts[t])

@@ -26,6 +26,8 @@ def merge(comms: pa.Table) -> tuple[pa.Table, Comms]:
     The rows are by identity, texts plain; the second has the same communicators in this order.
     """
     comms = _plain(comms.select(_KNOWN))
+    if not comms.num_rows:
+        return comms, Comms([], [], np.zeros(0, np.int64))
     comm, texts = codes(comms.column("comm"))
     order, first = runs(comm)
     named = comm[order[first]] >= 0
@@ -185,6 +187,8 @@ def comms_table(names: pa.Table, known: Comms, world: int | None, used: set[int]
     `names` are the rows that `merge` and `unnamed_world` gave; communicators that only rows of
     operations name follow those of `merge`.
     """
+    if not known.names:
+        return schema.COMMS.empty
     place = {text: i for i, text in enumerate(names.column("comm").to_pylist())}
     rest = [text for text in known.names if text not in place]
     place |= {text: len(names) + i for i, text in enumerate(rest)}

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from .. import schema
+from .participations import ints
 
 EPOCH = (None, "host", "recorded", "none")
 """Words of `clock` that mean the host's time of day, as far as anybody knows."""
@@ -21,13 +22,13 @@ def place(ranks: pa.Table) -> pa.Table:
     inferred has a null host and host_source `unknown`: such a rank is on a clock of its own.
     """
     host = ranks.column("host").to_pylist()
-    rank = _ints(ranks, "rank")
-    device = _ints(ranks, "device")
-    local = _ints(ranks, "local_rank")
+    rank = ints(ranks, "rank")
+    device = ints(ranks, "device")
+    local = ints(ranks, "local_rank")
     source = ["recorded" if h is not None else "unknown" for h in host]
     if not any(h is not None for h in host):
         per_host = _devices_per_host(
-            rank, device, _ints(ranks, "n_devices"), _ints(ranks, "world_size")
+            rank, device, ints(ranks, "n_devices"), ints(ranks, "world_size")
         )
         if per_host is not None:
             host = [f"host{r // per_host}" for r in rank.tolist()]
@@ -75,11 +76,6 @@ def replace_column(
     if values.type != field.type:
         values = values.cast(field.type)
     return table.set_column(table.schema.get_field_index(name), field, values)
-
-
-def _ints(table: pa.Table, name: str) -> np.ndarray:
-    """A column as int64 with -1 for null."""
-    return table.column(name).cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _devices_per_host(

@@ -115,6 +115,8 @@ def numbered_by(source: str | None, by_function: bool) -> int:
 
 def codes(column: pa.ChunkedArray, names: list[str] | None = None) -> tuple[np.ndarray, list[str]]:
     """int64 codes of a text column by sorted name (-1 null); names given come first, in order."""
+    if column.null_count == len(column):
+        return np.full(len(column), -1, np.int64), list(names or [])
     flat = column.cast(pa.string()).combine_chunks().dictionary_encode()
     if isinstance(flat, pa.ChunkedArray):
         flat = flat.combine_chunks()
@@ -157,7 +159,13 @@ def timed_rows(table: pa.Table) -> np.ndarray:
 
 
 def ints(table: pa.Table, name: str, null: int = -1) -> np.ndarray:
-    return table.column(name).cast(pa.int64()).fill_null(null).to_numpy(zero_copy_only=False)
+    """int64[rows] of a column; `null` stands for nulls."""
+    column = table.column(name)
+    if column.null_count == len(column):
+        return np.full(len(column), null, np.int64)
+    if not column.null_count:
+        return column.to_numpy().astype(np.int64, copy=False)
+    return column.cast(pa.int64()).fill_null(null).to_numpy(zero_copy_only=False)
 
 
 def read(

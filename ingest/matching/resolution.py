@@ -67,6 +67,8 @@ def resolve(collectives: pa.Table, ranks: pa.Table, comms: pa.Table, steps: pa.T
     ranks = hosts.place(ranks)
     domains = hosts.clock_domains(ranks)
     names, known = merge(comms)
+    if not collectives.num_rows:
+        return _without_operations(collectives, ranks, domains, names, known)
     order, rows = read(collectives, ranks, domains, known.names)
     known = extended(known)
     state = Instances(len(rows.rank))
@@ -89,13 +91,25 @@ def resolve(collectives: pa.Table, ranks: pa.Table, comms: pa.Table, steps: pa.T
     match = matches(rows, state, known)
     ids = identities(rows, state, known)
     collectives = _write(collectives, order, rows, ids, match, known)
-    ranks, word = _write_clocks(ranks, domains, clocks, rows, state)
+    recorded = bool(len(rows.recorded)) and bool(rows.recorded.all())
+    ranks, word = _write_clocks(ranks, domains, clocks, recorded, state)
     used = set(np.unique(rows.comm[rows.comm >= 0]).tolist())
     table = comms_table(names, known, world, used)
     return Resolved(collectives, ranks, table, state.problems, word)
 
 
-def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
+def _without_operations(
+    collectives: pa.Table, ranks: pa.Table, domains: np.ndarray, names: pa.Table, known: Comms
+) -> Resolved:
+    """What `resolve` gives of a job in which nobody communicates."""
+    state = Instances(0)
+    clocks = clock.untied(_anchors(ranks, domains))
+    ranks, word = _write_clocks(ranks, domains, clocks, False, state)
+    table = comms_table(names, known, world_size(ranks), set())
+    return Resolved(collectives, ranks, table, state.problems, word)
+
+
+def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows | None = None) -> np.ndarray:
     """Middle of each domain's trace on its own clock: there the offset holds."""
     n = int(domains.max()) + 1 if len(domains) else 0
     low, high = np.full(n, np.iinfo(np.int64).max), np.full(n, np.iinfo(np.int64).min)
@@ -105,7 +119,7 @@ def _anchors(ranks: pa.Table, domains: np.ndarray, rows: Rows) -> np.ndarray:
         value = column.fill_null(0).to_numpy(zero_copy_only=False)
         (np.minimum if ends is low else np.maximum).at(ends, domains[there], value[there])
     lost = low > high
-    if lost.any() and len(rows.rank):
+    if lost.any() and rows is not None and len(rows.rank):
         use = lost[rows.domain] & rows.timed
         np.minimum.at(low, rows.domain[use], rows.start[use])
         np.maximum.at(high, rows.domain[use], rows.end[use])
@@ -195,11 +209,10 @@ def _write(
 
 
 def _write_clocks(
-    ranks: pa.Table, domains: np.ndarray, clocks: clock.Clocks, rows: Rows, state: Instances
+    ranks: pa.Table, domains: np.ndarray, clocks: clock.Clocks, recorded: bool, state: Instances
 ) -> tuple[pa.Table, str]:
-    """Clock columns of `ranks`, and the word for the whole job."""
+    """Clock columns of `ranks`, and the word for the whole job; `recorded` are all its rows."""
     n = len(domains)
-    recorded = bool(len(rows.recorded)) and bool(rows.recorded.all())
     tied = clocks.component[domains] == 0 if n else np.zeros(0, bool)
     silent = np.array([c == "none" for c in ranks.column("clock").to_pylist()], dtype=bool)
     tied &= ~silent

@@ -126,7 +126,17 @@ def test_a_column_of_nulls_is_one_piece_of_memory_and_null() -> None:
 
 
 def test_memory_is_given_back_where_the_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert memory.resident_bytes() > 1 << 20
+    asked = []
+    monkeypatch.setattr(memory, "_trim", lambda: asked.append)
+    monkeypatch.setattr(memory, "SMALL_BYTES", 1 << 63)  # what small processes hold they keep
     memory.give_back()
+    assert not asked
+    monkeypatch.setattr(memory, "SMALL_BYTES", 0)
+    memory.give_back()
+    assert asked == [0]
+    monkeypatch.undo()
+    monkeypatch.setattr(memory, "SMALL_BYTES", 0)
     memory._trim.cache_clear()
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     memory.give_back()
