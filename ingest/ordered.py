@@ -22,7 +22,19 @@ def order_by(columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray | None
     if not keys or _in_order(keys):
         return None
     # Rows come in a few runs that are in order, which a stable sort puts together.
+    keys = [_narrow(key) for key in keys]
     return np.argsort(keys[0], kind="stable") if len(keys) == 1 else np.lexsort(keys[::-1])
+
+
+def _narrow(key: np.ndarray) -> np.ndarray:
+    """The key in 16 bits, where all fits: numpy sorts these by their digits, several times faster.
+
+    Rows of many processes that wrote side by side make no long runs.
+    """
+    low, high = key.min(), key.max()
+    if key.dtype == bool or int(high) - int(low) >= 1 << 16:
+        return key
+    return (key - low).astype(np.uint16)
 
 
 def _in_order(keys: list[np.ndarray]) -> bool:

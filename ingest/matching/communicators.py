@@ -164,6 +164,8 @@ def drop_unproven(rows: Rows, state: Instances, known: Comms) -> Rows:
 
     An instance of one stands only if every rank that has operations on that stream is in it.
     """
+    if not len(rows.comm):  # communicators without operations there may be many of
+        return rows
     trial = np.array([t.startswith(f"{UNNAMED}/") for t in known.names] + [False])
     index = np.flatnonzero(trial[rows.comm])
     if len(index) == 0:
@@ -189,16 +191,20 @@ def comms_table(names: pa.Table, known: Comms, world: int | None, used: set[int]
     """
     if not known.names:
         return schema.COMMS.empty
-    place = {text: i for i, text in enumerate(names.column("comm").to_pylist())}
-    rest = [text for text in known.names if text not in place]
-    place |= {text: len(names) + i for i, text in enumerate(rest)}
-    kept = [
-        code for code, text in enumerate(known.names)
-        if code in used or not text.startswith(f"{UNNAMED}/")
-    ]  # fmt: skip
-    at = pa.array([place[known.names[code]] for code in kept], pa.int64())
-    rows = pa.concat_tables([names, _plain_rows([{"comm": text} for text in rest])]).take(at)
-    whole = [_is_world(known.members[code], world) for code in kept]
+    texts = pa.array(known.names, pa.string())
+    keep = ~_pc.starts_with(texts, f"{UNNAMED}/").to_numpy(zero_copy_only=False)
+    keep[sorted(used)] = True
+    kept = np.flatnonzero(keep)
+    place = _pc.index_in(texts, names.column("comm").combine_chunks())
+    rest = texts.filter(place.is_null())
+    at = place.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    at[place.is_null().to_numpy(zero_copy_only=False)] = len(names) + np.arange(len(rest))
+    more = _plain_rows([{"comm": text} for text in rest.to_pylist()])
+    rows = pa.concat_tables([names, more]).take(pa.array(at[kept]))
+    whole = np.zeros(len(known.names), bool)
+    for code in np.flatnonzero(known.size == (world or -1)).tolist():
+        whole[code] = _is_world(known.members[code], world)
+    whole = pa.array(whole[kept])
     said = ints(rows, "size", _NULL)
     size = np.where((said == _NULL) & (known.size[kept] > 0), known.size[kept], said)
     dim, source = (rows.column(c).combine_chunks() for c in ("dim", "dim_source"))

@@ -218,7 +218,8 @@ def read(
     source, sources = codes(table.column("source"))
     source = source[order]
     recorded = source == (sources.index("recorded") if "recorded" in sources else -2)
-    native = np.array([c.startswith(COUNTS_BY_FUNCTION) for c in texts] + [False])
+    named = texts if len(order) else []  # without rows there may be many communicators
+    native = np.array([c.startswith(COUNTS_BY_FUNCTION) for c in named] + [False])
     who = np.array([[numbered_by(s, n) for n in (False, True)] for s in [*sources, None]], np.int32)
     counter = who[source, native[comm].astype(np.int8)]
     del source

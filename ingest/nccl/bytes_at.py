@@ -20,8 +20,9 @@ from ..compiled import compiled
 
 CHECKED = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 
-jit = compiled(error_model="numpy")
-inlined = compiled(error_model="numpy", forceinline=True)
+# No array is owned here: to count who holds them would take a fifth of a scan.
+jit = compiled(error_model="numpy", _nrt=False)
+inlined = compiled(error_model="numpy", forceinline=True, _nrt=False)
 
 LANES = 32
 """Bytes that are looked at together."""

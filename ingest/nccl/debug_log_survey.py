@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..schema import MAX_RANK
@@ -226,11 +227,17 @@ def take_line(found: Survey, offset: int, line: bytes, c: Collector) -> None:
         take_comms(found, offset, line, c)
 
 
+@lru_cache(maxsize=256)  # each process prints the same line
+def _versions(line: bytes) -> list[str]:
+    """The libraries that a line names, with their versions."""
+    return [f"{library.decode().lower()} {v.decode()}" for library, v in _VERSION.findall(line)]
+
+
 def take_rest(found: Survey, line: bytes) -> bool:
     """What a line says of versions and devices; whether it may say something of communicators."""
     if b"CCL version" in line:
-        for library, version in _VERSION.findall(line[:8192]):
-            found.versions[f"{library.decode().lower()} {version.decode()}"] += 1
+        for version in _versions(line[:8192]):
+            found.versions[version] += 1
     if b" NCCL " not in line:
         _table(found, line)
         return False

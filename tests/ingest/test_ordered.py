@@ -7,15 +7,18 @@ import pytest
 from retime.ingest.ordered import order_by
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_rows_are_in_the_order_of_a_stable_sort_with_nulls_last(seed):
     r = random.Random(seed)
-    n, most = r.choice((0, 1, 7, 300)), r.choice((2, 10, 1 << 62))
+    n, most = r.choice((0, 1, 7, 300)), r.choice((2, 10, (1 << 15) - 1, 1 << 15, 1 << 62))
     nulls = [r.choice((0, 0.3, 1)) for _ in range(3)]
     table = pa.table(
         {
-            name: pa.array([None if r.random() < p else r.randint(-most, most) for _ in range(n)],
-                           kind)
+            name: pa.array(
+                [None if r.random() < p else r.choice((-most, r.randint(-most, most), most))
+                 for _ in range(n)],
+                kind,
+            )
             for name, p, kind in zip("abc", nulls, (pa.int64(),) * 3, strict=True)
         }
     )  # fmt: skip
