@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import collect
+from .. import collect, memory
 from ..classify import op_of_collective_name
 from ..schema import event_id
 from . import inspector_state as of
@@ -64,7 +64,7 @@ class Compiled:
         """Notes the communicators that a file names."""
         find = self._functions["header_lines"]
         texts = Texts(_MOST_HEADERS, 256)
-        known = np.zeros(_MOST_HEADERS, np.int64)
+        known = memory.untouched(_MOST_HEADERS)
         out = np.zeros((_SLOW_LINES, 3), np.int64)
         state = np.zeros(of.STATE_SIZE, np.int64)
         state[of.MOST] = MAX_LINE
@@ -173,9 +173,9 @@ class _Pass:
         self._bounds = np.zeros(3, np.int64)
         self._header_texts, self._texts = Texts(_MOST_HEADERS, 256), Texts(_MOST_TEXTS, 64)
         self._shape_codes, self._label_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
-        self._headers = np.zeros((_MOST_HEADERS, of.HEADER_COLUMNS), np.int64)
-        self._shapes = np.zeros((_MOST_CODES, of.SHAPE_COLUMNS), np.int64)
-        self._labels = np.zeros((_MOST_CODES, of.LABEL_COLUMNS), np.int64)
+        self._headers = memory.untouched(_MOST_HEADERS, of.HEADER_COLUMNS)
+        self._shapes = memory.untouched(_MOST_CODES, of.SHAPE_COLUMNS)
+        self._labels = memory.untouched(_MOST_CODES, of.LABEL_COLUMNS)
         self._versions = np.zeros(_MOST_TEXTS, np.int64)
         self._places = np.zeros((64, of.PLACE_COLUMNS), np.int64)
         self._ranks = np.zeros((64, of.RANK_COLUMNS), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -12,7 +13,9 @@ from ..gunzip import stream_defect
 if TYPE_CHECKING:
     from ..sources import Source
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
+"""So few that a block is still in the processor's cache when it is hashed and scanned."""
+
 PAD = 128
 """Bytes of room behind a block: what scanners may load beyond its end."""
 
@@ -41,7 +44,7 @@ def line_of(block: Block, start: int, end: int, most: int) -> tuple[bytes, bool]
 def blocks(
     source: Source, on_odd: Callable[..., None], most: int, hashed: bool = False
 ) -> Iterator[Block]:
-    """The lines of a source, as blocks of about BLOCK_BYTES, streaming.
+    """The lines of a source, as blocks of BLOCK_BYTES, or of a line where that is longer.
 
     Of a line that outgrows the room its first `most + 1` bytes are given, as a block of its own:
     its reader sees that it is too long. Memory: a block, or two times `most`. A compressed stream
@@ -49,15 +52,15 @@ def blocks(
     `hashed` the source knows its digest once all was read.
     """
     room = max(BLOCK_BYTES, most + 2)
-    held = bytearray(room + PAD)
+    held = mmap.mmap(-1, room + PAD)  # what no line is long enough for is never there
     view, data = memoryview(held), np.frombuffer(held, np.uint8)
-    n, base = 0, 0
+    n, base, most_read = 0, 0, min(BLOCK_BYTES, room)
     long: Block | None = None
     with source.open_hashed() if hashed else source.open() as f:
         more = True
         while more:
-            n += _fill(f, view[n:room])
-            more = n == room
+            n += _fill(f, view[n:most_read])
+            more = n == most_read
             if long is not None:
                 begins = held.find(b"\n", 0, n) + 1
                 if not begins:
@@ -72,6 +75,8 @@ def blocks(
                 yield Block(base, data, end)
                 view[: n - end] = view[end:n]
                 base, n = base + end, n - end
+            elif n == most_read < room:
+                most_read = min(2 * most_read, room)
             elif n == room:
                 start = np.zeros(most + 2 + PAD, np.uint8)
                 start[: most + 1], start[most + 1] = data[: most + 1], 10

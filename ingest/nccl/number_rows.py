@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from .. import collect
+from .. import collect, memory
 from ..schema import TABLES, TEXT
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class NumberRows:
         self._most = {n: _I32_MAX if kinds[n] == pa.int32() else -NULL - 1 for n in columns}
         self.words = Words() if words is None else words
         self._unfit: dict[int, dict[str, Any]] = {}
-        self.matrix = np.zeros((collect.BATCH_ROWS + _ROOM, len(columns) + 1), np.int64)
+        self.matrix = memory.untouched(collect.BATCH_ROWS + _ROOM, len(columns) + 1)
         self.n = 0
 
     def code(self, text: str | None) -> int:

@@ -51,7 +51,8 @@ def _same(buf, start, end, arena, at):
 
 
 COUNT, SEED, MOST, ARENA_BYTES = range(4)
-"""A table is one array of 64-bit numbers: these four, twice MOST slots, then what it holds."""
+"""A table is one array of 64-bit numbers: these four, twice MOST slots (of each the code and one
+more, 0 for none: an empty table is memory that nobody has touched), then what it holds."""
 _HEAD = 4
 
 FULL = -2
@@ -71,7 +72,7 @@ def intern(buf, start, end, table):
     mask = 2 * most - 1
     i = h & mask
     while True:
-        code = table[_HEAD + i]
+        code = table[_HEAD + i] - 1
         if code < 0:
             break
         if table[hashes + code] == h:
@@ -89,7 +90,7 @@ def intern(buf, start, end, table):
         store8(table, arena + at + k, byte(buf, start + k))
     table[offsets + code + 1] = at + (end - start)
     table[hashes + code] = h
-    table[_HEAD + i] = code
+    table[_HEAD + i] = code + 1
     table[COUNT] = code + 1
     return code
 
@@ -109,7 +110,7 @@ def intern_numbers(a, b, c, table):
     mask = 2 * most - 1
     i = _place(a, b, c, table[SEED]) & mask
     while True:
-        code = table[_HEAD + i]
+        code = table[_HEAD + i] - 1
         if code < 0:
             break
         at = keys + 3 * code
@@ -123,7 +124,7 @@ def intern_numbers(a, b, c, table):
     table[at] = a
     table[at + 1] = b
     table[at + 2] = c
-    table[_HEAD + i] = code
+    table[_HEAD + i] = code + 1
     table[COUNT] = code + 1
     return code
 
@@ -131,12 +132,14 @@ def intern_numbers(a, b, c, table):
 @jit
 def find_numbers(a, b, c, table):
     """The code of three numbers in a table of `Triples`; -1 where they are not in it."""
+    if table[COUNT] == 0:
+        return np.int64(-1)
     most = table[MOST]
     keys = _HEAD + 2 * most
     mask = 2 * most - 1
     i = _place(a, b, c, table[SEED]) & mask
     while True:
-        code = table[_HEAD + i]
+        code = table[_HEAD + i] - 1
         if code < 0:
             return code
         at = keys + 3 * code
@@ -166,7 +169,7 @@ def keep(a, b, c, value, tables, values):
         values[2, 0] = newer
         tables[newer, COUNT] = 0
         for i in range(2 * tables[newer, MOST]):
-            tables[newer, _HEAD + i] = -1
+            tables[newer, _HEAD + i] = 0
         code = intern_numbers(a, b, c, tables[newer])
     values[newer, code] = value
 

@@ -6,17 +6,20 @@ import os
 
 import numpy as np
 
+from .. import memory
+
 _HEAD = 4
 
 ABSENT = -1
 """Of what may be kept: nothing is."""
 
 
-def _table(most: int, held: int, arena_bytes: int) -> np.ndarray:
-    table = np.zeros(_HEAD + 2 * most + held, np.int64)
-    table[1:_HEAD] = int.from_bytes(os.urandom(7), "little"), most, arena_bytes
-    table[_HEAD : _HEAD + 2 * most] = -1
-    return table
+def _tables(n: int, most: int, held: int, arena_bytes: int) -> np.ndarray:
+    """So many empty tables, one a row; their memory is taken as they are filled."""
+    tables = memory.untouched(n, _HEAD + 2 * most + held)
+    for table in tables:
+        table[1:_HEAD] = int.from_bytes(os.urandom(7), "little"), most, arena_bytes
+    return tables
 
 
 class Texts:
@@ -28,7 +31,8 @@ class Texts:
 
     def __init__(self, most: int, mean_bytes: int):
         self._most = most
-        self.table = _table(most, 2 * most + 1 + most * mean_bytes // 8, most * mean_bytes)
+        held = 2 * most + 1 + most * mean_bytes // 8
+        (self.table,) = _tables(1, most, held, most * mean_bytes)
         self._offsets = self.table[_HEAD + 2 * most :]
         self._arena = self.table[_HEAD + 4 * most + 1 :].view(np.uint8)
 
@@ -49,7 +53,7 @@ class Triples:
 
     def __init__(self, most: int):
         self._most = most
-        self.table = _table(most, 3 * most, 0)
+        (self.table,) = _tables(1, most, 3 * most, 0)
         self._keys = self.table[_HEAD + 2 * most :].reshape(most, 3)
 
     def __len__(self) -> int:
@@ -76,10 +80,10 @@ class Lately:
     """
 
     def __init__(self, most: int):
-        self.tables = np.stack([_table(most, 3 * most, 0) for _ in range(2)])
-        self.values = np.zeros((3, most), np.int64)
+        self.tables = _tables(2, most, 3 * most, 0)
+        self.values = memory.untouched(3, most)
 
 
 def _clear(table: np.ndarray, most: int) -> None:
     table[0] = 0
-    table[_HEAD : _HEAD + 2 * most] = -1
+    table[_HEAD : _HEAD + 2 * most] = 0
