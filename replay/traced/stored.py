@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ from ...ingest.schema import TABLES
 from ...ingest.store import is_address, reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
+from . import memory
 from .build import about_lateness
-from .gathered import empty
-from .merged import FEW, Odd, Words, graph, room
+from .merged import FEW, Odd, Room, Words, aside, graph, kept
 
-NARROW = {"what": np.int8, "preds": np.int16}
+NARROW = {"what": np.int8, "preds": np.int16, "step": np.int32}
 """Columns whose numbers are small: memory takes time to get."""
 
 ROWS_A_BYTE = 8
@@ -26,6 +27,9 @@ ROWS_A_BYTE = 8
 
 EDGES_A_TASK = 64
 """Most that there can be: real ones have two or so."""
+
+EDGES_A_PART = 2
+"""Most that lead to and from joins for each row of participations."""
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
@@ -45,16 +49,21 @@ def of_files(
     of_tasks, of_edges, of_parts, of_words = (str(p[0]) if p else "" for p in paths)
     try:
         parts = _read(stored.PARTS, of_parts)
-        n = _rows_of(of_tasks) + _joins(parts)
+        n = _rows_of(of_tasks)
+        key = memory.array(n + _joins(parts), np.int64)
+        most = EDGES_A_TASK * len(key)
+        edges = (_rows_of(of_edges, most) if of_edges else 0) + EDGES_A_PART * len(parts["row"])
         # Arrow gives each thread memory of its own, which takes longer to get than to fill: what is
         # large is read by this one.
         with ThreadPoolExecutor(1) as other:
-            space, known = other.submit(room, n), other.submit(facts)
-            edges = other.submit(_read, stored.EDGES, of_edges, EDGES_A_TASK * n)
-            texts = other.submit(_words_of, of_words)
-            tasks = _read(stored.TASKS, of_tasks)
-        words, back = texts.result(), edges.result()["back"]
-        made, late = graph(tasks, back, parts, _words(words), space.result())
+            known, back = other.submit(facts), other.submit(_read, stored.EDGES, of_edges, most)
+            texts, space = other.submit(_words_of, of_words), other.submit(kept, len(key), edges)
+            tasks = _read(stored.TASKS, of_tasks, into={"start_ns": key[:n]})
+            beside = aside(len(key), edges)
+        words = texts.result()
+        made, late = graph(
+            tasks, back.result()["back"], parts, _words(words), Room(key, space.result(), beside)
+        )
     except (Odd, pa.ArrowException, OSError):
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
@@ -82,20 +91,29 @@ def _rows_of(path: str, most: int | None = None) -> int:
     return n
 
 
-def _read(name: str, path: str, most: int | None = None) -> dict[str, np.ndarray]:
-    """Columns of whole numbers. Raises Odd for others, and where one is null.
+def _read(
+    name: str,
+    path: str,
+    most: int | None = None,
+    into: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> dict[str, np.ndarray]:
+    """Columns of whole numbers, some `into` what is given. Raises Odd for others, where one is null
+    and where one does not fit.
 
     Of a row group one after another, so that each is unpacked into the memory that the one before
     was in: to get memory may take longer than to unpack.
     """
     schema = TABLES[name].schema
     if not path:  # no rows
-        return {c: _empty(0, _dtype(c, schema.field(c).type)) for c in schema.names}
+        return {c: np.empty(0, _dtype(c, schema.field(c).type)) for c in schema.names}
     with reading.parquet(path) as file:
         if file.schema_arrow.names != schema.names:
             raise Odd
         n = _rows_of(path, most)
-        out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in schema.names}
+        types = {c: (_dtype(c, schema.field(c).type), n) for c in schema.names if c not in into}
+        out = memory.arrays(types) | into
+        if any(len(column) != n for column in out.values()):
+            raise Odd
         since = 0
         for group in range(file.num_row_groups):
             for some in [[c] for c in out] if n > FEW else [list(out)]:
@@ -106,10 +124,6 @@ def _read(name: str, path: str, most: int | None = None) -> dict[str, np.ndarray
     return out
 
 
-def _empty(n: int, dtype: np.dtype) -> np.ndarray:
-    return empty(n * dtype.itemsize).view(dtype)
-
-
 def _dtype(name: str, of: pa.DataType) -> np.dtype:
     return np.dtype(NARROW.get(name) or of.to_pandas_dtype())
 
@@ -118,9 +132,10 @@ def _array(name: str, column: pa.ChunkedArray) -> np.ndarray:
     if column.null_count or not pa.types.is_integer(column.type):
         raise Odd
     values = column.to_numpy()
-    most = np.iinfo(NARROW[name]).max if name in NARROW else None
-    if most is not None and len(values) and not 0 <= values.min() <= values.max() <= most:
-        raise Odd
+    if name in NARROW and len(values):
+        fits = np.iinfo(NARROW[name])
+        if not fits.min <= values.min() <= values.max() <= fits.max:
+            raise Odd
     return values
 
 
