@@ -1,22 +1,20 @@
-"""Memory for large arrays that is there to be used: to get it may take longer than to fill it."""
+"""Memory for large arrays, which takes longer to get than to fill: a thread of its own gets it."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ...ingest.compiled import compiled
-
 SMALL = 1 << 20
 """So many bytes, or fewer, are asked for as usual."""
 
-LINE = 64
-"""Bytes: arrays of one stretch begin at lines of the cache of their own."""
+AT_ONCE = 4 << 20
+"""Bytes that are got at once: no other thread can ask for memory, or give any back, meanwhile."""
 
 _SMALL_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)
 _POPULATE_WRITE = 23
@@ -24,37 +22,36 @@ _POPULATE_WRITE = 23
 
 
 def arrays(types: Mapping[str, tuple[Any, int]]) -> dict[str, np.ndarray]:
-    """Arrays of these types and lengths, in one stretch of memory; what is in them is any.
-
-    The stretch is given back when none of them is left.
-    """
-    sizes = [n * np.dtype(of).itemsize for of, n in types.values()]
-    since = np.cumsum([0, *(-(-size // LINE) * LINE for size in sizes)]).tolist()
-    whole = _stretch(since[-1])
-    return {
-        name: whole[at : at + size].view(of)
-        for at, size, (name, (of, _)) in zip(since, sizes, types.items(), strict=False)
-    }
+    """Arrays of these types and lengths; what is in them is any."""
+    return {name: array(n, of) for name, (of, n) in types.items()}
 
 
 def array(n: int, of: Any) -> np.ndarray:
-    """One such array [n]."""
-    return arrays({"": (of, n)})[""]
+    """An array [n]; what is in it is any.
 
-
-def _stretch(n: int) -> np.ndarray:
-    """Bytes, uint8 [n]. Not numpy's, which asks for large pages: a machine that is itself a virtual
+    Where it is large not numpy's, which asks for large pages: a machine that is itself a virtual
     one takes several times as long to give those as small ones, unless somebody had them before.
     """
-    if n <= SMALL:
-        return np.empty(n, np.uint8)
-    if _SMALL_PAGES is None:  # another system
-        return _touched(n)
-    out = np.frombuffer(mmap.mmap(-1, n, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
-    # Where the system knows one of these not, who writes gets the pages.
-    for advice in (_SMALL_PAGES, _POPULATE_WRITE):
-        _madvise()(out.ctypes.data, n, advice)
+    size = n * np.dtype(of).itemsize
+    if size <= SMALL or _SMALL_PAGES is None:
+        return np.empty(n, of)
+    stretch = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    out = np.frombuffer(stretch, of)
+    _madvise()(out.ctypes.data, size, _SMALL_PAGES)
     return out
+
+
+def get(given: Iterable[np.ndarray]) -> None:
+    """Gets the memory of arrays of `array`, which others may use already.
+
+    Where the system does not know how, who writes to a page gets it.
+    """
+    for one in given:
+        if one.nbytes <= SMALL or _SMALL_PAGES is None:
+            continue
+        first = one.ctypes.data
+        for at in range(0, one.nbytes, AT_ONCE):
+            _madvise()(first + at, min(AT_ONCE, one.nbytes - at), _POPULATE_WRITE)
 
 
 @cache
@@ -63,11 +60,3 @@ def _madvise() -> Any:
     advise = ctypes.CDLL(None).madvise
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return advise
-
-
-@compiled
-def _touched(n):  # pragma: no cover - compiled
-    out = np.empty(n, np.uint8)
-    for i in range(0, n, 4096):
-        out[i] = 0
-    return out

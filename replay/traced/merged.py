@@ -68,27 +68,25 @@ class Parts(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Memory for a graph of so many tasks and joins: to get it takes long, and no reading."""
+    """Memory for a graph of so many tasks and joins."""
 
     key: np.ndarray
     """int64 [n]: the tasks' starts; then, of joins, when the last one came."""
-    kept: Columns
-    """Arrays that are of the graph."""
     aside: Columns
-    """Those that nobody needs once it stands."""
+    """Arrays that nobody needs once the graph stands."""
+    kept: Columns
+    """Those that are of the graph."""
 
 
-def kept(n: int, edges: int) -> dict[str, np.ndarray]:
-    """`Room.kept` of so many tasks and joins, and at most so many edges."""
-    like = {"like": (np.int64, n), "pred_ptr": (np.int64, n + 1), "pred": (np.int64, edges)}
-    return memory.arrays({name: (of, n) for name, of in TYPES.items()} | like)
-
-
-def aside(n: int, edges: int) -> dict[str, np.ndarray]:
-    """`Room.aside` of as many."""
+def room(n: int, edges: int) -> Room:
+    """Room for so many tasks and joins, and at most so many edges."""
     numbers = dict.fromkeys(("place", "order", "code"), (np.int32, n))
-    links = {"ptr": (np.int32, n + 1), "src": (np.int32, edges)}
-    return memory.arrays(numbers | links | {"ends": (np.int64, n)})
+    links = {"ptr": (np.int32, n + 1), "src": (np.int32, edges), "ends": (np.int64, n)}
+    kept = {name: (of, n) for name, of in TYPES.items()} | {"like": (np.int64, n)}
+    pred = {"pred_ptr": (np.int64, n + 1), "pred": (np.int64, edges)}
+    return Room(
+        memory.array(n, np.int64), memory.arrays(numbers | links), memory.arrays(kept | pred)
+    )
 
 
 def graph(
@@ -96,9 +94,9 @@ def graph(
 ) -> tuple[TaskGraph, np.ndarray]:
     """The graph, and by how much each task is late (ns). Raises Odd.
 
-    `tasks` and `parts` are the columns of those tables, `back` that of the edges', `room` is for
-    as many; `start_ns` of the tasks is the beginning of its key. Of arrivals and
-    transfers `op` becomes the participation.
+    `tasks` and `parts` are the columns of those tables, `back` that of the edges', `room` is for as
+    many; `start_ns` of the tasks is the beginning of its key. Of arrivals and transfers `op`
+    becomes the participation.
     """
     n = len(room.key)
     run = beside if len(tasks["what"]) > FEW else one_by_one

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ...ingest.tasks import stored
 from ..policy import ReplayJob
 from . import memory
 from .build import about_lateness
-from .merged import FEW, Odd, Room, Words, aside, graph, kept
+from .merged import FEW, Odd, Words, graph, room
 
 NARROW = {"what": np.int8, "preds": np.int16, "step": np.int32}
 """Columns whose numbers are small: memory takes time to get."""
@@ -50,20 +49,21 @@ def of_files(
     try:
         parts = _read(stored.PARTS, of_parts)
         n = _rows_of(of_tasks)
-        key = memory.array(n + _joins(parts), np.int64)
-        most = EDGES_A_TASK * len(key)
+        all_ = n + _joins(parts)
+        most = EDGES_A_TASK * all_
         edges = (_rows_of(of_edges, most) if of_edges else 0) + EDGES_A_PART * len(parts["row"])
+        space = room(all_, edges)
+        tasks = _columns(stored.TASKS, n) | {"start_ns": space.key[:n]}
         # Arrow gives each thread memory of its own, which takes longer to get than to fill: what is
-        # large is read by this one.
+        # large is read by this one. The other one gets all other memory.
         with ThreadPoolExecutor(1) as other:
-            known, back = other.submit(facts), other.submit(_read, stored.EDGES, of_edges, most)
-            texts, space = other.submit(_words_of, of_words), other.submit(kept, len(key), edges)
-            tasks = _read(stored.TASKS, of_tasks, into={"start_ns": key[:n]})
-            beside = aside(len(key), edges)
-        words = texts.result()
-        made, late = graph(
-            tasks, back.result()["back"], parts, _words(words), Room(key, space.result(), beside)
-        )
+            other.submit(memory.get, [space.key, *tasks.values()])
+            back = other.submit(_read, stored.EDGES, of_edges, most)
+            texts, known = other.submit(_words_of, of_words), other.submit(facts)
+            other.submit(memory.get, [*space.aside.values(), *space.kept.values()])
+            _read_into(tasks, of_tasks)
+            words = texts.result()
+            made, late = graph(tasks, back.result()["back"], parts, _words(words), space)
     except (Odd, pa.ArrowException, OSError):
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
@@ -91,28 +91,30 @@ def _rows_of(path: str, most: int | None = None) -> int:
     return n
 
 
-def _read(
-    name: str,
-    path: str,
-    most: int | None = None,
-    into: Mapping[str, np.ndarray] = MappingProxyType({}),
-) -> dict[str, np.ndarray]:
-    """Columns of whole numbers, some `into` what is given. Raises Odd for others, where one is null
-    and where one does not fit.
+def _read(name: str, path: str, most: int | None = None) -> dict[str, np.ndarray]:
+    """All columns of a table, of at most so many rows. Raises Odd as `_read_into` does."""
+    out = _columns(name, _rows_of(path, most) if path else 0)
+    if path:
+        _read_into(out, path)
+    return out
 
-    Of a row group one after another, so that each is unpacked into the memory that the one before
-    was in: to get memory may take longer than to unpack.
-    """
+
+def _columns(name: str, n: int) -> dict[str, np.ndarray]:
+    """Arrays [n] for the columns of a table."""
     schema = TABLES[name].schema
-    if not path:  # no rows
-        return {c: np.empty(0, _dtype(c, schema.field(c).type)) for c in schema.names}
+    return memory.arrays({f.name: (_dtype(f.name, f.type), n) for f in schema})
+
+
+def _read_into(out: Mapping[str, np.ndarray], path: str) -> None:
+    """Fills columns of whole numbers, which are all that the file has.
+
+    Raises Odd for others, where there are more or fewer rows, where one is null and where one does
+    not fit. Of a row group one column after another, so that each is unpacked into the memory that
+    the one before was in: to get memory may take longer than to unpack.
+    """
     with reading.parquet(path) as file:
-        if file.schema_arrow.names != schema.names:
-            raise Odd
-        n = _rows_of(path, most)
-        types = {c: (_dtype(c, schema.field(c).type), n) for c in schema.names if c not in into}
-        out = memory.arrays(types) | into
-        if any(len(column) != n for column in out.values()):
+        n = file.metadata.num_rows
+        if set(file.schema_arrow.names) != set(out) or any(len(c) != n for c in out.values()):
             raise Odd
         since = 0
         for group in range(file.num_row_groups):
@@ -121,7 +123,6 @@ def _read(
                 for column in some:
                     out[column][since : since + len(found)] = _array(column, found[column])
             since += file.metadata.row_group(group).num_rows
-    return out
 
 
 def _dtype(name: str, of: pa.DataType) -> np.dtype:
