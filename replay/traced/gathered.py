@@ -101,8 +101,10 @@ def predecessors(
 ):  # pragma: no cover - compiled
     """`order.in_order` and `residual.fill` in one pass; gives how many predecessors there are.
 
-    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay.
+    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay. Predecessors
+    are first looked up as they lie, where those of a task are near it.
     """
+    _placed(place, ptr, src)
     kept = 0
     pred_ptr[0] = 0
     whats = np.empty(BLOCK, np.int8)
@@ -110,7 +112,12 @@ def predecessors(
     for since in range(0, len(order), BLOCK):
         until = min(since + BLOCK, len(order))
         for i in range(since, until):
-            kept = _predecessors_of(order[i], place, ptr, src, pred, kept)
+            t = order[i]
+            for e in range(ptr[t], ptr[t + 1]):
+                if src[e] < 0:
+                    break
+                pred[kept] = src[e]
+                kept += 1
             pred_ptr[i + 1] = kept
         for i in range(since, until):
             t = order[i]
@@ -147,32 +154,29 @@ def predecessors(
 
 
 @compiled
-def _predecessors_of(t, place, ptr, src, pred, kept):  # pragma: no cover - compiled
-    """Adds the places of a task's predecessors, sorted and each once, to the `kept` ones."""
-    since = kept
-    if ptr[t + 1] - ptr[t] > SHORT:
-        for e in range(ptr[t], ptr[t + 1]):
-            pred[kept] = ~place[src[e]]
-            kept += 1
-        sort(pred, since, kept)
-        last = since
-        for m in range(since + 1, kept):
-            if pred[m] != pred[last]:
-                last += 1
-                pred[last] = pred[m]
-        return last + 1
-    for e in range(ptr[t], ptr[t + 1]):
-        value = np.int64(~place[src[e]])
-        j = kept
-        while j > since and pred[j - 1] > value:
-            j -= 1
-        if j > since and pred[j - 1] == value:
+def _placed(place, ptr, src):  # pragma: no cover - compiled
+    """Predecessors become their places: of each task sorted, each once, -1 for what is left."""
+    for t in range(len(ptr) - 1):
+        a, b = ptr[t], ptr[t + 1]
+        twice = b - a > SHORT
+        for e in range(a, b):
+            value = ~place[src[e]]
+            j = e
+            while not b - a > SHORT and j > a and src[j - 1] >= value:
+                twice |= src[j - 1] == value
+                src[j] = src[j - 1]
+                j -= 1
+            src[j] = value
+        if not twice:
             continue
-        for m in range(kept, j, -1):
-            pred[m] = pred[m - 1]
-        pred[j] = value
-        kept += 1
-    return kept
+        if b - a > SHORT:
+            sort(src, a, b)
+        last = a
+        for e in range(a + 1, b):
+            if src[e] != src[last]:
+                last += 1
+                src[last] = src[e]
+        src[last + 1 : b] = -1
 
 
 @compiled
@@ -262,7 +266,6 @@ def columns(
         until = min(since + BLOCK, b)
         for i in range(since, until):
             out_comm[i] = out_collective[i] = out_group[i] = out_algo[i] = -1
-            out_thread[i] = out_shape[i] = -1
             out_begins[i] = out_ends[i] = null
             out_bytes[i] = 0
         for i in range(since, until):
@@ -302,14 +305,13 @@ def columns(
             out_group[i] = part_group[k]
             out_algo[i] = part_algo[k]
         for i in range(since, until):
-            w, t = whats[i - since], order[i]
-            if w <= TRANSFER:
-                out_shape[i] = detail[t]
-            elif w <= LAST:
-                out_shape[i] = shapes[detail[t]]
-            elif w <= RETURN:
-                out_thread[i] = detail[t]
-                out_release[i] = out_end[i]
+            w, its = whats[i - since], detail[order[i]] if order[i] < n else 0
+            is_work, is_host = FIRST <= w <= LAST, CUT <= w <= RETURN
+            # Without a jump, which nobody could foretell: what is looked up is there in any case.
+            shape = shapes[its * is_work]
+            out_shape[i] = shape if is_work else its if w <= TRANSFER else -1
+            out_thread[i] = its if is_host else -1
+            out_release[i] = out_end[i] if is_host else out_release[i]
         for i in range(since, until):
             w, t = whats[i - since], order[i]
             if FIRST <= w <= LAST:

@@ -284,6 +284,6 @@ def _names(order: np.ndarray, tasks: Columns, words: Words) -> tuple[np.ndarray,
 
 def _shape_codes(shapes: np.ndarray) -> np.ndarray:
     """Codes by sizes, as `codes.alike` of all of them gives."""
-    code = np.empty(len(shapes), np.int32)
+    code = np.zeros(max(1, len(shapes)), np.int32)
     code[np.lexsort((shapes[:, 1], shapes[:, 0]))] = np.arange(len(shapes))
     return code
