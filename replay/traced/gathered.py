@@ -101,8 +101,8 @@ def predecessors(
 ):  # pragma: no cover - compiled
     """`order.in_order` and `residual.fill` in one pass; gives how many predecessors there are.
 
-    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay. Predecessors
-    are first looked up as they lie, where those of a task are near it.
+    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay; `src` is
+    lost. Predecessors are first looked up as they lie, where those of a task are near it.
     """
     _placed(place, ptr, src)
     kept = 0
@@ -265,27 +265,28 @@ def columns(
     for since in range(a, b, BLOCK):
         until = min(since + BLOCK, b)
         for i in range(since, until):
+            t = order[i]
+            if t < n:
+                whats[i - since] = what[t]
+                out_rank[i] = rank[t]
+                out_step[i] = step[t]
+            else:
+                whats[i - since] = len(kinds)
+                out_rank[i] = -1
+                out_step[i] = step[join_task[t - n]]
             out_comm[i] = out_collective[i] = out_group[i] = out_algo[i] = -1
+        for i in range(since, until):
+            t = order[i]
+            if t < n:
+                out_start[i] = out_release[i] = start[t]
+                out_end[i] = start[t] + dur[t]
+                out_event[i] = event[t] if whats[i - since] <= LAST else -1
+            else:
+                out_start[i] = out_end[i] = null
+                out_release[i] = 0
+                out_event[i] = -1
             out_begins[i] = out_ends[i] = null
             out_bytes[i] = 0
-        for i in range(since, until):
-            t = order[i]
-            whats[i - since] = what[t] if t < n else len(kinds)
-        for i in range(since, until):
-            t = order[i]
-            out_rank[i] = rank[t] if t < n else -1
-        for i in range(since, until):
-            t = order[i]
-            out_step[i] = step[t if t < n else join_task[t - n]]
-        for i in range(since, until):
-            t = order[i]
-            out_start[i] = out_release[i] = start[t] if t < n else null
-        for i in range(since, until):
-            t = order[i]
-            out_end[i] = out_start[i] + dur[t] if t < n else null
-        for i in range(since, until):
-            t = order[i]
-            out_event[i] = event[t] if whats[i - since] <= LAST else -1
         for i in range(since, until):
             w, t = whats[i - since], order[i]
             if w > TRANSFER and t < n:
@@ -298,7 +299,6 @@ def columns(
             out_comm[i] = part_comm[k]
             if t >= n:
                 out_collective[i] = t - n
-                out_release[i] = 0
                 continue
             out_collective[i] = part_instance[k]
             out_bytes[i] = part_bytes[k]
