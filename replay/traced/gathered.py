@@ -19,6 +19,10 @@ COLUMNS = ("kind", "rank", "step", "op", "comm", "collective", "bytes", "start_n
 
 ARRIVE, TRANSFER = stored.ARRIVE, stored.TRANSFER
 FIRST, LAST = stored.FIRST_ACTIVITY, stored.LAST_ACTIVITY
+BLOCK = 2048
+"""Tasks of which one column after another is taken: of many ranks each has its own place in a
+column, and those of all columns are more than caches hold."""
+
 SHORT = 64
 """So many predecessors are sorted by insertion."""
 
@@ -97,71 +101,94 @@ def predecessors(
 ):  # pragma: no cover - compiled
     """`order.in_order` and `residual.fill` in one pass; gives how many predecessors there are.
 
-    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay.
+    `place` is as `order.placed` leaves it; `ends` becomes when tasks end in the replay; `src` is
+    lost. Predecessors are first looked up as they lie, where those of a task are near it.
     """
+    _placed(place, ptr, src)
     kept = 0
     pred_ptr[0] = 0
-    for i in range(len(order)):
-        t = order[i]
-        since = kept
-        for e in range(ptr[t], ptr[t + 1]):
-            value = np.int64(~place[src[e]])
-            if ptr[t + 1] - ptr[t] > SHORT:
-                pred[kept] = value
+    whats = np.empty(BLOCK, np.int8)
+    begins, spans = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for since in range(0, len(order), BLOCK):
+        until = min(since + BLOCK, len(order))
+        for i in range(since, until):
+            t = order[i]
+            for e in range(ptr[t], ptr[t + 1]):
+                if src[e] < 0:
+                    break
+                pred[kept] = src[e]
                 kept += 1
+            pred_ptr[i + 1] = kept
+        for i in range(since, until):
+            t = order[i]
+            whats[i - since] = what[t] if t < len(what) else -1
+        for i in range(since, until):
+            t = order[i]
+            begins[i - since] = start[t] if t < len(what) else 0
+        for i in range(since, until):
+            t = order[i]
+            spans[i - since] = dur[t] if t < len(what) else 0
+        for i in range(since, until):
+            a, b = pred_ptr[i], pred_ptr[i + 1]
+            ready = null
+            for m in range(a, b):
+                ready = max(ready, ends[pred[m]])
+            gap[i] = late[i] = out_dur[i] = 0
+            w = whats[i - since]
+            if w < 0:  # a join
+                ends[i] = ready if b > a else 0
                 continue
-            j = kept
-            while j > since and pred[j - 1] > value:
-                j -= 1
-            if j > since and pred[j - 1] == value:
-                continue
-            for m in range(kept, j, -1):
-                pred[m] = pred[m - 1]
-            pred[j] = value
-            kept += 1
-        if ptr[t + 1] - ptr[t] > SHORT:
-            sort(pred, since, kept)
-            last = since
-            for m in range(since + 1, kept):
-                if pred[m] != pred[last]:
-                    last += 1
-                    pred[last] = pred[m]
-            kept = last + 1
-        pred_ptr[i + 1] = kept
-        ready = null
-        for m in range(since, kept):
-            ready = max(ready, ends[pred[m]])
-        gap[i] = late[i] = out_dur[i] = 0
-        if t >= len(what):
-            ends[i] = ready if kept > since else 0
-            continue
-        w = what[t]
-        begin = start[t]
-        end = begin + dur[t]
-        if kept == since:
-            ready = end if w in (CUT, RETURN) else begin
-        if pins[w] == 1:
-            out_dur[i] = max(0, end - ready)
-        else:
-            gap[i] = max(0, begin - ready)
-            if FIRST <= w <= LAST:
-                out_dur[i] = dur[t]
-        ends[i] = ready + gap[i] + out_dur[i]
-        late[i] = max(0, ends[i] - end)
+            begin = begins[i - since]
+            end = begin + spans[i - since]
+            if a == b:
+                ready = end if w in (CUT, RETURN) else begin
+            if pins[w] == 1:
+                out_dur[i] = max(0, end - ready)
+            else:
+                gap[i] = max(0, begin - ready)
+                if FIRST <= w <= LAST:
+                    out_dur[i] = spans[i - since]
+            ends[i] = ready + gap[i] + out_dur[i]
+            late[i] = max(0, ends[i] - end)
     return kept
 
 
 @compiled
+def _placed(place, ptr, src):  # pragma: no cover - compiled
+    """Predecessors become their places: of each task sorted, each once, -1 for what is left."""
+    for t in range(len(ptr) - 1):
+        a, b = ptr[t], ptr[t + 1]
+        twice = b - a > SHORT
+        for e in range(a, b):
+            value = ~place[src[e]]
+            j = e
+            while not b - a > SHORT and j > a and src[j - 1] >= value:
+                twice |= src[j - 1] == value
+                src[j] = src[j - 1]
+                j -= 1
+            src[j] = value
+        if not twice:
+            continue
+        if b - a > SHORT:
+            sort(src, a, b)
+        last = a
+        for e in range(a + 1, b):
+            if src[e] != src[last]:
+                last += 1
+                src[last] = src[e]
+        src[last + 1 : b] = -1
+
+
+@compiled
 def alike(
-    kind_of, join_kind, none, what, step, op, detail, part, part_op, join_task, join_part
+    kind_of, join_kind, none, what, step, op, detail, part_op, join_task, join_part, code
 ):  # pragma: no cover - compiled
-    """Tasks and joins that agree in step, kind, name or operation, and thread share a code (int32);
-    and these four of each code (int64 [k, 4]). A name of -1 is `none`."""
+    """Tasks and joins that agree in step, kind, name or operation, and thread share a code (int32,
+    into `code`); gives these four of each code (int64 [k, 4]). A name of -1 is `none`."""
     n = len(what)
     size = 1024
     slots = np.full(size, -1, np.int64)
     found = np.empty((size, 4), np.int64)
-    code = np.empty(n + len(join_task), np.int32)
     m = 0
     for i in range(len(code)):
         kind, thread = np.int64(join_kind), np.int64(-1)
@@ -170,7 +197,7 @@ def alike(
         else:
             w = what[i]
             kind = np.int64(kind_of[w])
-            s, o = step[i], np.int64(part_op[part[i]]) if w <= TRANSFER else np.int64(op[i])
+            s, o = step[i], np.int64(part_op[op[i]]) if w <= TRANSFER else np.int64(op[i])
             if w in (CUT, RETURN):
                 thread = np.int64(detail[i])
         if o < 0:
@@ -199,20 +226,7 @@ def alike(
                 while slots[at] >= 0:
                     at = (at + 1) & (size - 1)
                 slots[at] = k
-    return code, found[:m].copy()
-
-
-@compiled
-def empty(n):  # pragma: no cover - compiled
-    """`n` bytes that are there to be used.
-
-    Not numpy's, which asks for large pages: a machine that is itself a virtual one takes several
-    times as long to give those as small ones, unless somebody had them before.
-    """
-    out = np.empty(n, np.uint8)
-    for i in range(0, n, 4096):
-        out[i] = 0
-    return out
+    return found[:m].copy()
 
 
 def first_names(order: np.ndarray, what: np.ndarray, op: np.ndarray, n: int) -> np.ndarray:
@@ -239,7 +253,7 @@ def _first_names(order, what, op, n):  # pragma: no cover - compiled
 
 @compiled
 def columns(
-    a, b, order, what, rank, step, op, start, dur, event, size, detail, part, part_op, part_comm,
+    a, b, order, what, rank, step, op, start, dur, event, size, detail, part_op, part_comm,
     part_instance, part_bytes, part_group, part_algo, join_task, join_part, kinds, names,
     shapes, null, join_kind, out_kind, out_rank, out_step, out_op, out_comm, out_collective,
     out_bytes, out_start, out_end, out_release, out_event, out_group, out_algo, out_thread,
@@ -247,54 +261,63 @@ def columns(
 ):  # fmt: skip  # pragma: no cover - compiled
     """Fills a graph's columns from place `a` to `b` in the order of its tasks."""
     n = len(what)
-    for i in range(a, b):
-        t = order[i]
-        out_comm[i] = out_collective[i] = out_group[i] = out_algo[i] = -1
-        out_thread[i] = out_shape[i] = -1
-        out_begins[i] = out_ends[i] = null
-        out_bytes[i] = 0
-        if t >= n:
-            j = t - n
-            k = join_part[j]
-            out_kind[i] = join_kind
-            out_rank[i] = -1
-            out_step[i] = step[join_task[j]]
+    whats = np.empty(BLOCK, np.int8)
+    for since in range(a, b, BLOCK):
+        until = min(since + BLOCK, b)
+        for i in range(since, until):
+            t = order[i]
+            if t < n:
+                whats[i - since] = what[t]
+                out_rank[i] = rank[t]
+                out_step[i] = step[t]
+            else:
+                whats[i - since] = len(kinds)
+                out_rank[i] = -1
+                out_step[i] = step[join_task[t - n]]
+            out_comm[i] = out_collective[i] = out_group[i] = out_algo[i] = -1
+        for i in range(since, until):
+            t = order[i]
+            if t < n:
+                out_start[i] = out_release[i] = start[t]
+                out_end[i] = start[t] + dur[t]
+                out_event[i] = event[t] if whats[i - since] <= LAST else -1
+            else:
+                out_start[i] = out_end[i] = null
+                out_release[i] = 0
+                out_event[i] = -1
+            out_begins[i] = out_ends[i] = null
+            out_bytes[i] = 0
+        for i in range(since, until):
+            w, t = whats[i - since], order[i]
+            if w > TRANSFER and t < n:
+                out_kind[i] = kinds[w]
+                out_op[i] = names[op[t]]
+                continue
+            k = op[t] if t < n else join_part[t - n]
+            out_kind[i] = kinds[w] if t < n else join_kind
             out_op[i] = part_op[k]
             out_comm[i] = part_comm[k]
-            out_collective[i] = j
-            out_start[i] = out_end[i] = null
-            out_release[i] = 0
-            out_event[i] = -1
-            continue
-        w = what[t]
-        out_kind[i] = kinds[w]
-        out_rank[i] = rank[t]
-        out_step[i] = step[t]
-        out_start[i] = out_release[i] = start[t]
-        out_end[i] = start[t] + dur[t]
-        if w <= TRANSFER:
-            k = part[t]
-            out_op[i] = part_op[k]
-            out_comm[i] = part_comm[k]
+            if t >= n:
+                out_collective[i] = t - n
+                continue
             out_collective[i] = part_instance[k]
             out_bytes[i] = part_bytes[k]
-            out_event[i] = event[t]
             out_group[i] = part_group[k]
             out_algo[i] = part_algo[k]
-            out_shape[i] = detail[t]
-            continue
-        out_op[i] = names[op[t]]
-        if w <= LAST:
-            out_bytes[i] = size[t]
-            out_event[i] = event[t]
-            out_shape[i] = shapes[detail[t]]
-            continue
-        out_event[i] = -1
-        if w <= RETURN:
-            out_thread[i] = detail[t]
-            out_release[i] = out_end[i]
-        elif w == BEGINS:
-            out_begins[i] = step[t]
-            out_ends[i] = size[t]
-        else:
-            out_ends[i] = step[t]
+        for i in range(since, until):
+            w, its = whats[i - since], detail[order[i]] if order[i] < n else 0
+            is_work, is_host = FIRST <= w <= LAST, CUT <= w <= RETURN
+            # Without a jump, which nobody could foretell: what is looked up is there in any case.
+            shape = shapes[its * is_work]
+            out_shape[i] = shape if is_work else its if w <= TRANSFER else -1
+            out_thread[i] = its if is_host else -1
+            out_release[i] = out_end[i] if is_host else out_release[i]
+        for i in range(since, until):
+            w, t = whats[i - since], order[i]
+            if FIRST <= w <= LAST:
+                out_bytes[i] = size[t]
+            elif w == BEGINS:
+                out_begins[i] = out_step[i]
+                out_ends[i] = size[t]
+            elif w == ENDS:
+                out_ends[i] = out_step[i]

@@ -41,12 +41,15 @@ def placed(
     rank: np.ndarray,
     start_ns: np.ndarray,
     none: int,
+    out: np.ndarray | None = None,
 ) -> np.ndarray:
     """`of` tasks in an order (int32 [n]), of which each has the `code` of its kind (int32 [n]).
 
     `kinds` are step, kind, op and thread of each code. `rank` and `start_ns` may be of fewer tasks:
-    that of the others is -1, and they start at `none`.
+    that of the others is -1, and they start at `none`. Into `out` (int64 [n]) where given.
     """
+    if out is None:
+        out = np.empty(len(order), np.int64)
     # The codes of kinds that are sorted: those that `alike` gives.
     by_columns = np.lexsort(kinds[::-1])
     like = np.empty(len(by_columns), np.int64)
@@ -60,9 +63,8 @@ def placed(
             most = many.max(axis=1)[by_columns]
             first = (np.cumsum(most) - most)[like]
             many[:] = first[:, np.newaxis]
-            place = np.empty(len(order), np.int64)
-            _numbered(order, code, rank, low, many, place)
-            return place
+            _numbered(order, code, rank, low, many, out)
+            return out
     rest = len(code) - len(rank)
     code = like[code][order]
     rank, start_ns = (
@@ -70,7 +72,8 @@ def placed(
         for c, empty in ((rank, -1), (start_ns, none))
     )
     _, own = alike(rank, code)
-    return alike(code, nth(own, start_ns))[1]
+    out[:] = alike(code, nth(own, start_ns))[1]
+    return out
 
 
 @compiled

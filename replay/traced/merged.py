@@ -14,7 +14,7 @@ from ...ingest.tasks.kinds import NULL, Kind
 from ...ingest.tasks.piece import COLUMNS, EXTRA
 from ..graph import TaskGraph
 from ..sweep import beside
-from . import gathered, likeness, windows
+from . import gathered, likeness, memory, windows
 from . import order as ordering
 
 Columns = Mapping[str, np.ndarray]
@@ -31,8 +31,8 @@ MOST_NS = 1 << 62
 
 KIND, PIN = (np.array([getattr(w, c) for w in stored.WHAT], np.int8) for c in ("kind", "pin"))
 
-PIECES = 4
-"""That columns are filled in: several cores have some each."""
+PIECES = 8
+"""That columns are filled in: several cores have some each, and none waits long for the last."""
 
 
 class Words(NamedTuple):
@@ -54,8 +54,6 @@ class Odd(Exception):
 class Parts(NamedTuple):
     """Participations, in the order of their tasks, and the joins of their collectives."""
 
-    of: np.ndarray
-    """int32 [tasks]: the participation that each task is of, -1 for none."""
     arrive: np.ndarray
     """int64 [p]: the task of each."""
     transfer: np.ndarray
@@ -69,55 +67,75 @@ class Parts(NamedTuple):
     """int64 [joins]: the participation of each with the least row."""
 
 
-def room(n: int) -> dict[str, np.ndarray]:
-    """Arrays [n] for what is made of tasks, in one stretch of memory that is there to be used."""
-    sizes = [-(-n * np.dtype(of).itemsize // 64) * 64 for of in TYPES.values()]
-    whole = gathered.empty(sum(sizes))
-    since = np.cumsum([0, *sizes]).tolist()
-    return {
-        name: whole[at : at + n * np.dtype(of).itemsize].view(of)
-        for at, (name, of) in zip(since, TYPES.items(), strict=False)
-    }
+class Room(NamedTuple):
+    """Memory for a graph of so many tasks and joins."""
+
+    key: np.ndarray
+    """int64 [n]: the tasks' starts; then, of joins, when the last one came."""
+    aside: Columns
+    """Arrays that nobody needs once the graph stands."""
+    kept: Columns
+    """Those that are of the graph."""
+
+
+def room(n: int, edges: int) -> Room:
+    """Room for so many tasks and joins, and at most so many edges."""
+    numbers = dict.fromkeys(("place", "order", "code"), (np.int32, n))
+    links = {"ptr": (np.int32, n + 1), "src": (np.int32, edges), "ends": (np.int64, n)}
+    kept = {name: (of, n) for name, of in TYPES.items()} | {"like": (np.int64, n)}
+    pred = {"pred_ptr": (np.int64, n + 1), "pred": (np.int64, edges)}
+    return Room(
+        memory.array(n, np.int64), memory.arrays(numbers | links), memory.arrays(kept | pred)
+    )
 
 
 def graph(
-    tasks: Columns, back: np.ndarray, parts: Columns, words: Words, room: dict[str, np.ndarray]
+    tasks: Columns, back: np.ndarray, parts: Columns, words: Words, room: Room
 ) -> tuple[TaskGraph, np.ndarray]:
     """The graph, and by how much each task is late (ns). Raises Odd.
 
-    `tasks` and `parts` are the columns of those tables, `back` that of the edges', `room` is what
-    `room` gives for as many tasks and collectives.
+    `tasks` and `parts` are the columns of those tables, `back` that of the edges', `room` is for as
+    many; `start_ns` of the tasks is the beginning of its key. Of arrivals and transfers `op`
+    becomes the participation.
     """
+    n = len(room.key)
     run = beside if len(tasks["what"]) > FEW else one_by_one
     known = _participations(tasks, back, parts, words)
-    if len(tasks["what"]) + len(known.first) != len(room["kind"]):
+    if len(tasks["what"]) + len(known.first) != n:
         raise Odd
-    key = np.concatenate([tasks["start_ns"], known.ready_ns])
-    places = np.array([w.place for w in stored.WHAT])
-    ties = places, *(tasks[c] for c in windows.TIES), known.of, known.columns["row"]
-    links = partial(_links, tasks, back, known)
-    (task_of, place), (ptr, src) = windows.by_time(key, ties, run, links)
-    order, (code, kinds) = run(
-        partial(ordering.placed, task_of, place, ptr, src), partial(_alike, tasks, known, words)
+    room.key[len(tasks["what"]) :] = known.ready_ns
+    kept, aside = room.kept, room.aside
+    # What the graph's arrays are is not known before all else: till then others use the memory.
+    task_of, *others = (
+        half for c in ("gap_ns", "dur_ns") for half in kept[c].view(np.int32).reshape(2, n)
     )
-    if len(order) < len(key):
+    place = aside["place"]
+    places = np.array([w.place for w in stored.WHAT])
+    ties = places, *(tasks[c] for c in windows.TIES), known.columns["row"]
+    links = partial(_links, tasks, back, known, aside)
+    ((ptr, src),) = windows.by_time(room.key, ties, task_of, place, run, links)
+    order, kinds = run(
+        partial(ordering.placed, task_of, place, ptr, src, aside["order"], others),
+        partial(_alike, tasks, known, words, aside["code"]),
+    )
+    if len(order) < n:
         raise Odd
     table, op_names = _names(order, tasks, words)
-    (pred_ptr, pred), like, *_ = run(
-        partial(_predecessors, order, place, ptr, src, tasks, key, room),
-        partial(_like, order, code, kinds, tasks, table),
-        *_columns(order, tasks, known, table, words, room),
+    (pred_ptr, pred), *_ = run(
+        partial(_predecessors, order, place, ptr, src, tasks, room),
+        partial(_like, order, aside["code"], kinds, tasks, table, kept["like"]),
+        *_columns(order, tasks, known, table, words, kept),
     )
     made = TaskGraph(
-        gap_ns=room["gap_ns"],
+        gap_ns=kept["gap_ns"],
         pred_ptr=pred_ptr,
         pred=pred,
         op_names=op_names,
         comm_names=tuple(words.comms),
-        extra={name: room[name] for name in EXTRA if name != "pin"} | {"like": like},
-        **{name: room[name] for name in COLUMNS},
+        extra={name: kept[name] for name in (*EXTRA, "like") if name != "pin"},
+        **{name: kept[name] for name in COLUMNS},
     )
-    return made, room["late_ns"]
+    return made, kept["late_ns"]
 
 
 def _participations(tasks: Columns, back: np.ndarray, parts: Columns, words: Words) -> Parts:
@@ -126,8 +144,7 @@ def _participations(tasks: Columns, back: np.ndarray, parts: Columns, words: Wor
     if len(arrive) != len(transfer):
         raise Odd
     joins = _checked(tasks, back, parts, words, len(arrive))
-    of = np.full(len(what), -1, np.int32)
-    of[arrive] = of[transfer] = np.arange(len(arrive))
+    tasks["op"][arrive] = tasks["op"][transfer] = np.arange(len(arrive))
     own, more = (
         {name: column[its] for name, column in parts.items()}
         for its in (slice(0, len(arrive)), slice(len(arrive), None))
@@ -135,7 +152,7 @@ def _participations(tasks: Columns, back: np.ndarray, parts: Columns, words: Wor
     at = np.empty(len(arrive), np.int64)
     at[own["row"]] = np.arange(len(arrive))
     known = Parts(
-        of, arrive, transfer, own, at[more["row"]], more["collective"],
+        arrive, transfer, own, at[more["row"]], more["collective"],
         np.empty(joins, np.int64), np.empty(joins, np.int64),
     )  # fmt: skip
     gathered.joins(
@@ -176,7 +193,9 @@ def _within(values: np.ndarray, n: int) -> bool:
     return not len(values) or (int(values.min()) >= 0 and int(values.max()) < n)
 
 
-def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, np.ndarray]:
+def _links(
+    tasks: Columns, back: np.ndarray, known: Parts, room: Columns
+) -> tuple[np.ndarray, np.ndarray]:
     """Predecessors of all tasks, then joins, in CSR form; int32 both."""
     n, parts = len(tasks["what"]), known.columns
     waits, awaited = np.flatnonzero(parts["waits"]), np.flatnonzero(parts["awaited"])
@@ -185,46 +204,48 @@ def _links(tasks: Columns, back: np.ndarray, known: Parts) -> tuple[np.ndarray, 
     dst = (known.transfer[waits], known.transfer[known.also], join[awaited], also_join)
     src = (join[waits], also_join, known.arrive[awaited], known.arrive[known.also])
     dst, src = np.concatenate(dst), np.concatenate(src)
-    if len(back) + len(src) >= ordering.MOST_TASKS:
+    if len(back) + len(src) > min(len(room["src"]), ordering.MOST_TASKS - 1):
         raise Odd
-    ptr = np.zeros(n + len(known.first) + 1, np.int32)
-    out = np.empty(len(back) + len(src), np.int32)
+    ptr, out = room["ptr"], room["src"][: len(back) + len(src)]
+    ptr[:] = 0
     if not gathered.links(tasks["preds"], back, src, dst, ptr, out):
         raise Odd
     return ptr, out
 
 
-def _alike(tasks: Columns, known: Parts, words: Words) -> tuple[np.ndarray, np.ndarray]:
-    """`gathered.alike`: the code of each task and join, and what each code stands for."""
+def _alike(tasks: Columns, known: Parts, words: Words, code: np.ndarray) -> np.ndarray:
+    """`gathered.alike`: the code of each task and join, and what each code stands for (given)."""
     none = words.names.index("?") if "?" in words.names else len(words.names)
     return gathered.alike(
         KIND, int(Kind.JOIN), none, *(tasks[c] for c in ("what", "step", "op", "detail")),
-        known.of, known.columns["op"], known.arrive[known.first], known.first,
+        known.columns["op"], known.arrive[known.first], known.first, code,
     )  # fmt: skip
 
 
 def _like(
-    order: np.ndarray, code: np.ndarray, kinds: np.ndarray, tasks: Columns, table: np.ndarray
-) -> np.ndarray:
+    order: np.ndarray, code: np.ndarray, kinds: np.ndarray, tasks: Columns, table: np.ndarray,
+    out: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     """`likeness.of` all tasks."""
     step, kind, op, thread = kinds.T
     named = ~np.isin(kind, (Kind.ARRIVE, Kind.TRANSFER, Kind.JOIN))
     op[named] = table[op[named]]
     of = step, kind, op, thread
-    return likeness.placed(of, code, order, tasks["rank"], tasks["start_ns"], int(NULL))
+    return likeness.placed(of, code, order, tasks["rank"], tasks["start_ns"], int(NULL), out)
 
 
 def _predecessors(
     order: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray, tasks: Columns,
-    ends: np.ndarray, room: Columns,
+    room: Room,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Predecessors in CSR form; fills gaps, spans and lateness."""
-    pred_ptr, pred = (gathered.empty(8 * m).view(np.int64) for m in (len(order) + 1, len(src)))
-    kept = gathered.predecessors(
+    kept, ends = room.kept, room.aside["ends"]
+    pred_ptr, pred = kept["pred_ptr"], kept["pred"]
+    many = gathered.predecessors(
         order, place, ptr, src, *(tasks[c] for c in ("what", "start_ns", "dur_ns")), PIN, int(NULL),
-        ends, pred_ptr, pred, *(room[c] for c in ("gap_ns", "dur_ns", "late_ns")),
+        ends, pred_ptr, pred, *(kept[c] for c in ("gap_ns", "dur_ns", "late_ns")),
     )  # fmt: skip
-    return pred_ptr, pred if kept == len(pred) else pred[:kept].copy()
+    return pred_ptr, pred[:many]
 
 
 def _columns(
@@ -232,7 +253,7 @@ def _columns(
 ) -> list[Callable[[], None]]:
     """What fills the columns that no replay is needed for, some tasks each."""
     arrays = (
-        order, *(tasks[c] for c in gathered.TASKS), known.of,
+        order, *(tasks[c] for c in gathered.TASKS),
         *(known.columns[c] for c in gathered.PARTS), known.arrive[known.first], known.first, KIND,
         table, _shape_codes(words.shapes), int(NULL), int(Kind.JOIN),
         *(room[c] for c in gathered.COLUMNS),
@@ -263,6 +284,6 @@ def _names(order: np.ndarray, tasks: Columns, words: Words) -> tuple[np.ndarray,
 
 def _shape_codes(shapes: np.ndarray) -> np.ndarray:
     """Codes by sizes, as `codes.alike` of all of them gives."""
-    code = np.empty(len(shapes), np.int32)
+    code = np.zeros(max(1, len(shapes)), np.int32)
     code[np.lexsort((shapes[:, 1], shapes[:, 0]))] = np.arange(len(shapes))
     return code

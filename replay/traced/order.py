@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...ingest.compiled import compiled
@@ -41,13 +43,19 @@ def topological(task_of: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.nda
     return placed(task_of, inverse(task_of), ptr, src)
 
 
-def placed(task_of: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray) -> np.ndarray:
-    """`topological`, with `place` the inverse of `task_of`.
+def placed(
+    task_of: np.ndarray, place: np.ndarray, ptr: np.ndarray, src: np.ndarray,
+    order: np.ndarray | None = None, room: Sequence[np.ndarray] = (),
+) -> np.ndarray:  # fmt: skip
+    """`topological`, with `place` the inverse of `task_of`; into `order` (int32 [n]) where given.
 
-    It becomes, of tasks that have a place in the order, the complement of that.
+    `place` becomes, of tasks that have one in the order, the complement of that. `room` are three
+    arrays (int32 [n]) to work in.
     """
-    order = np.empty(len(task_of), np.int32)
-    return order[: _topological(task_of, place, ptr, src, order)]
+    if order is None:
+        order = np.empty(len(task_of), np.int32)
+    edge, next_one, waiting = room or np.empty((3, len(task_of)), np.int32)
+    return order[: _topological(task_of, place, ptr, src, order, edge, next_one, waiting)]
 
 
 def inverse(order: np.ndarray) -> np.ndarray:
@@ -122,12 +130,13 @@ def _inverse(order, place):  # pragma: no cover - compiled
 
 
 @compiled
-def _topological(task_of, place, ptr, src, order):  # pragma: no cover - compiled
+def _topological(
+    task_of, place, ptr, src, order, edge, next_one, waiting
+):  # pragma: no cover - compiled
+    """Of a task that waits `edge` becomes which of its edges it waits at, `next_one` the next that
+    waits for the same one; `waiting` of any the first that waits for it."""
     n = len(task_of)
-    # Of a task that waits: which of its edges it waits at, the next that waits for the same one.
-    edge = np.empty(n, np.int32)
-    next_one = np.empty(n, np.int32)
-    waiting = np.full(n, -1, np.int32)
+    waiting[:] = -1
     heap = np.empty(64, np.int32)
     size = 0
     k = 0

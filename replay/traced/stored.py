@@ -14,11 +14,11 @@ from ...ingest.schema import TABLES
 from ...ingest.store import is_address, reading
 from ...ingest.tasks import stored
 from ..policy import ReplayJob
+from . import memory
 from .build import about_lateness
-from .gathered import empty
 from .merged import FEW, Odd, Words, graph, room
 
-NARROW = {"what": np.int8, "preds": np.int16}
+NARROW = {"what": np.int8, "preds": np.int16, "step": np.int32}
 """Columns whose numbers are small: memory takes time to get."""
 
 ROWS_A_BYTE = 8
@@ -26,6 +26,9 @@ ROWS_A_BYTE = 8
 
 EDGES_A_TASK = 64
 """Most that there can be: real ones have two or so."""
+
+EDGES_A_PART = 2
+"""Most that lead to and from joins for each row of participations."""
 
 NAMES = (stored.TASKS, stored.EDGES, stored.PARTS, stored.WORDS)
 
@@ -45,16 +48,22 @@ def of_files(
     of_tasks, of_edges, of_parts, of_words = (str(p[0]) if p else "" for p in paths)
     try:
         parts = _read(stored.PARTS, of_parts)
-        n = _rows_of(of_tasks) + _joins(parts)
+        n = _rows_of(of_tasks)
+        all_ = n + _joins(parts)
+        most = EDGES_A_TASK * all_
+        edges = (_rows_of(of_edges, most) if of_edges else 0) + EDGES_A_PART * len(parts["row"])
+        space = room(all_, edges)
+        tasks = _columns(stored.TASKS, n) | {"start_ns": space.key[:n]}
         # Arrow gives each thread memory of its own, which takes longer to get than to fill: what is
-        # large is read by this one.
+        # large is read by this one. The other one gets all other memory.
         with ThreadPoolExecutor(1) as other:
-            space, known = other.submit(room, n), other.submit(facts)
-            edges = other.submit(_read, stored.EDGES, of_edges, EDGES_A_TASK * n)
-            texts = other.submit(_words_of, of_words)
-            tasks = _read(stored.TASKS, of_tasks)
-        words, back = texts.result(), edges.result()["back"]
-        made, late = graph(tasks, back, parts, _words(words), space.result())
+            other.submit(memory.get, [space.key, *tasks.values()])
+            back = other.submit(_read, stored.EDGES, of_edges, most)
+            texts, known = other.submit(_words_of, of_words), other.submit(facts)
+            other.submit(memory.get, [*space.aside.values(), *space.kept.values()])
+            _read_into(tasks, of_tasks)
+            words = texts.result()
+            made, late = graph(tasks, back.result()["back"], parts, _words(words), space)
     except (Odd, pa.ArrowException, OSError):
         return None
     said = (*_texts(words, stored.WARNING), *about_lateness(made, late))
@@ -83,19 +92,30 @@ def _rows_of(path: str, most: int | None = None) -> int:
 
 
 def _read(name: str, path: str, most: int | None = None) -> dict[str, np.ndarray]:
-    """Columns of whole numbers. Raises Odd for others, and where one is null.
+    """All columns of a table, of at most so many rows. Raises Odd as `_read_into` does."""
+    out = _columns(name, _rows_of(path, most) if path else 0)
+    if path:
+        _read_into(out, path)
+    return out
 
-    Of a row group one after another, so that each is unpacked into the memory that the one before
-    was in: to get memory may take longer than to unpack.
-    """
+
+def _columns(name: str, n: int) -> dict[str, np.ndarray]:
+    """Arrays [n] for the columns of a table."""
     schema = TABLES[name].schema
-    if not path:  # no rows
-        return {c: _empty(0, _dtype(c, schema.field(c).type)) for c in schema.names}
+    return memory.arrays({f.name: (_dtype(f.name, f.type), n) for f in schema})
+
+
+def _read_into(out: Mapping[str, np.ndarray], path: str) -> None:
+    """Fills columns of whole numbers, which are all that the file has.
+
+    Raises Odd for others, where there are more or fewer rows, where one is null and where one does
+    not fit. Of a row group one column after another, so that each is unpacked into the memory that
+    the one before was in: to get memory may take longer than to unpack.
+    """
     with reading.parquet(path) as file:
-        if file.schema_arrow.names != schema.names:
+        n = file.metadata.num_rows
+        if set(file.schema_arrow.names) != set(out) or any(len(c) != n for c in out.values()):
             raise Odd
-        n = _rows_of(path, most)
-        out = {c: _empty(n, _dtype(c, schema.field(c).type)) for c in schema.names}
         since = 0
         for group in range(file.num_row_groups):
             for some in [[c] for c in out] if n > FEW else [list(out)]:
@@ -103,11 +123,6 @@ def _read(name: str, path: str, most: int | None = None) -> dict[str, np.ndarray
                 for column in some:
                     out[column][since : since + len(found)] = _array(column, found[column])
             since += file.metadata.row_group(group).num_rows
-    return out
-
-
-def _empty(n: int, dtype: np.dtype) -> np.ndarray:
-    return empty(n * dtype.itemsize).view(dtype)
 
 
 def _dtype(name: str, of: pa.DataType) -> np.dtype:
@@ -118,9 +133,10 @@ def _array(name: str, column: pa.ChunkedArray) -> np.ndarray:
     if column.null_count or not pa.types.is_integer(column.type):
         raise Odd
     values = column.to_numpy()
-    most = np.iinfo(NARROW[name]).max if name in NARROW else None
-    if most is not None and len(values) and not 0 <= values.min() <= values.max() <= most:
-        raise Odd
+    if name in NARROW and len(values):
+        fits = np.iinfo(NARROW[name])
+        if not fits.min <= values.min() <= values.max() <= fits.max:
+            raise Odd
     return values
 
 

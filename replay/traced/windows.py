@@ -20,32 +20,33 @@ SHORT = 64
 
 TRANSFER, LAST, JOIN = stored.TRANSFER, stored.LAST_ACTIVITY, stored.JOIN
 
-TIES = ("what", "dur_ns", "event_id")
+TIES = ("what", "dur_ns", "event_id", "op")
 
 Ties = tuple[np.ndarray, ...]
 """What says how tasks that start together go: the place of each `what`, the columns `TIES` of
-tasks, the participation that each is of (-1: none), and the rows of these."""
+tasks (of arrivals and transfers `op` is the participation), and the rows of participations."""
 
 
 def by_time(
-    key: np.ndarray, ties: Ties, run: Callable[..., list[Any]], *others: Callable[[], Any]
-) -> list[Any]:
-    """Tasks by their keys (int64 [n], n > 0), and the place of each among them; int32 [n].
+    key: np.ndarray, ties: Ties, task_of: np.ndarray, place: np.ndarray,
+    run: Callable[..., list[Any]], *others: Callable[[], Any],
+) -> list[Any]:  # fmt: skip
+    """Puts tasks by their keys (int64 [n], n > 0) into `task_of`, int32 [n], and the place of each
+    among them into `place`.
 
     Equal ones go by what they are (those past the last `what` are joins), then participations by
     their row, activities by their end and event, then as they are numbered. `run` makes calls; what
-    `others` give comes after that pair.
+    `others` give is returned.
     """
     n, low = len(key), int(key.min())
     span = int(key.max()) - low
     shift = max(0, span.bit_length() - max(1, n // IN_WINDOW).bit_length())
-    task_of, place = np.empty(n, np.int32), np.empty(n, np.int32)
     first = np.zeros((span >> shift) + 2, np.int64)
     _spread(key, np.int64(low), np.int64(shift), first, task_of)
 
     def some(a: int, b: int) -> None:
-        _sort(task_of, place, first, a, b, key, np.int64(low), np.int64(shift))
-        for u, v in _settle(task_of, place, first[a], first[b], key, *ties).tolist():
+        runs = _sort(task_of, place, first, a, b, key, np.int64(low), np.int64(shift))
+        for u, v in _settle(task_of, place, runs, *ties).tolist():
             together = task_of[u:v]
             keys = np.array([_tie(t, *ties) for t in together.tolist()])
             task_of[u:v] = together[np.lexsort((together, *keys.T[::-1]))]
@@ -53,7 +54,7 @@ def by_time(
 
     halfway = int(np.searchsorted(first, n // 2))
     _, *given, _ = run(partial(some, 0, halfway), *others, partial(some, halfway, len(first) - 1))
-    return [(task_of, place), *given]
+    return given
 
 
 @compiled
@@ -72,7 +73,10 @@ def _spread(key, low, shift, first, task_of):  # pragma: no cover - compiled
 
 @compiled
 def _sort(task_of, place, first, a, b, key, low, shift):  # pragma: no cover - compiled
-    """Sorts windows `a` to `b` by key, 8 bits at a time."""
+    """Sorts windows `a` to `b` by key, 8 bits at a time; gives where runs of equal ones are, int64
+    [r, 2]."""
+    runs = np.empty((64, 2), np.int64)
+    many = 0
     most = 0
     for w in range(a, b):
         most = max(most, first[w + 1] - first[w])
@@ -107,52 +111,56 @@ def _sort(task_of, place, first, a, b, key, low, shift):  # pragma: no cover - c
         for i in range(n):
             task_of[begin + i] = tasks[i]
             place[tasks[i]] = begin + i
+        i = 1
+        while i < n:
+            if keys[i] != keys[i - 1]:
+                i += 1
+                continue
+            if many == len(runs):
+                runs = grown_rows(runs, 2 * many)
+            runs[many, 0] = begin + i - 1
+            while i < n and keys[i] == keys[i - 1]:
+                i += 1
+            runs[many, 1] = begin + i
+            many += 1
+    return runs[:many]
 
 
 @compiled
-def _tie(t, place, what, dur, event, part, row):  # pragma: no cover - compiled
+def _tie(t, place, what, dur, event, op, row):  # pragma: no cover - compiled
     if t >= len(what):
         return JOIN, 0, 0
     w = what[t]
     if w <= TRANSFER:
-        return place[w], row[part[t]], 0
+        return place[w], row[op[t]], 0
     if w <= LAST:
         return place[w], dur[t], event[t]
     return place[w], 0, 0
 
 
 @compiled
-def _settle(
-    task_of, at, begin, end, key, place, what, dur, event, part, row
-):  # pragma: no cover - compiled
-    """Settles the short runs; gives where the others are, int64 [r, 2]."""
-    left = np.empty((16, 2), np.int64)
+def _settle(task_of, at, runs, place, what, dur, event, op, row):  # pragma: no cover - compiled
+    """Settles the short runs; gives the others, int64 [r, 2]."""
+    left = np.empty_like(runs)
     n = 0
-    a = begin
-    while a < end:
-        b = a + 1
-        first = key[task_of[a]]
-        while b < end and key[task_of[b]] == first:
-            b += 1
+    for r in range(len(runs)):
+        a, b = runs[r, 0], runs[r, 1]
         if b - a > SHORT:
-            if n == len(left):
-                left = grown_rows(left, 2 * n)
             left[n, 0], left[n, 1] = a, b
             n += 1
-        elif b - a > 1:
-            for k in range(a + 1, b):
-                t = task_of[k]
-                own = _tie(t, place, what, dur, event, part, row)
-                j = k
-                while j > a:
-                    u = task_of[j - 1]
-                    others = _tie(u, place, what, dur, event, part, row)
-                    if others < own or (others == own and u < t):
-                        break
-                    task_of[j] = u
-                    j -= 1
-                task_of[j] = t
-            for k in range(a, b):
-                at[task_of[k]] = k
-        a = b
+            continue
+        for k in range(a + 1, b):
+            t = task_of[k]
+            own = _tie(t, place, what, dur, event, op, row)
+            j = k
+            while j > a:
+                u = task_of[j - 1]
+                others = _tie(u, place, what, dur, event, op, row)
+                if others < own or (others == own and u < t):
+                    break
+                task_of[j] = u
+                j -= 1
+            task_of[j] = t
+        for k in range(a, b):
+            at[task_of[k]] = k
     return left[:n]
