@@ -159,8 +159,8 @@ def _same_end(column, row, end, values, wanted):
 
 @jit
 def alike_end(row, end, integers, texts, used, key, own):
-    """One past the rows from `row` on, before `end`, that are of the place of this key: `is_here` of
-    each of them, a column at a time."""
+    """One past the rows from `row` on, before `end`, that are of the place of this key: `is_here`
+    of each of them, a column at a time."""
     if used[_STEP]:
         end = _same_end(_STEP, row, end, integers, key[0])
     if used[_LAYER]:
