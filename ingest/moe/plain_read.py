@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from ..sources import Source
 
 TOGETHER_ROWS = 65536
+AT_ONCE_ROWS = 32768
+"""Rows of Parquet read at once where there are no weights: what reads them and what sums them pass
+the interpreter to each other for each batch."""
 TOGETHER_BYTES = 16 << 20
 
 _WEIGHED = {"weights", "weight_sum"}
@@ -210,8 +213,11 @@ def _parquet(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterat
                     raise UnusableInput(told, path=source.name)
                 _tell_ignored(names, odd)
                 kept = [n for n in names if n in COLUMNS]
-                n_rows = 1 if _WEIGHED & set(kept) else TOGETHER_ROWS
-                together = _together(file.batches(kept), n_rows)
+                if _WEIGHED & set(kept):
+                    together = _together(file.batches(kept), 1)
+                else:
+                    plain = file.batches(kept, most_rows=AT_ONCE_ROWS)
+                    together = _together(plain, TOGETHER_ROWS)
 
                 def quickly(batches: Sequence[pa.RecordBatch]) -> Block | None:
                     return plain_fast.batch_sums(batches, rank)
