@@ -63,17 +63,21 @@ class Parquet:
         )  # fmt: skip
 
     def batches(
-        self, columns: Sequence[str] | None = None, *, text: bool = True
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        text: bool = True,
+        most_rows: int = MOST_ROWS_OF_LENGTHS,
     ) -> Iterator[pa.RecordBatch]:
         """Rows in batches of some megabytes at most, without dictionaries, checked in full.
 
-        Without `text` strings are given as bytes, as they may be no UTF-8. Raises ValueError where
-        the rows outgrow the file.
+        Without `text` strings are given as bytes, as they may be no UTF-8. `most_rows` are read at
+        once where there are texts or lists. Raises ValueError where the rows outgrow the file.
         """
         names = self._names(columns)
         wanted = None if columns is None else names
         long = not all(pa.types.is_primitive(self._field(n).type) for n in names)
-        most_rows = MOST_ROWS_OF_LENGTHS if long else MOST_ROWS
+        most_rows = most_rows if long else MOST_ROWS
         allowance = Allowance(self._size)
         rows = FIRST_ROWS
         for batch in self._file.iter_batches(rows, columns=wanted, use_threads=False):

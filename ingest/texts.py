@@ -19,12 +19,14 @@ def lines(
     source: Source,
     on_odd: Callable[..., None],
     most: int = MAX_LINE_BYTES,
+    hashed: bool = False,
 ) -> Iterator[tuple[int, bytes, bool]]:
     """(byte offset, line without its end, complete) of each line of a source, streaming.
 
     `complete` is false for a last line without a newline (it may be cut). Of a line of more than
     `most` bytes only so many are given, and `on_odd(code, message, severity, offset=...)` is told
     (`long_line`); a compressed stream that ends early is told as `truncated`.
+    With `hashed` the source's digest is known afterwards (`Source.open_hashed`).
     """
 
     def long(offset: int) -> None:
@@ -32,7 +34,7 @@ def lines(
         on_odd("long_line", told, "lost", offset=offset)
 
     at, kept, start, over = 0, bytearray(), 0, False
-    with source.open() as f:
+    with source.open_hashed() if hashed else source.open() as f:
         while block := f.read(BLOCK):
             at += len(block)
             first, *middle = block.split(b"\n")

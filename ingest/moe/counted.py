@@ -94,6 +94,22 @@ def _count_fast(fast: Functions, ids: np.ndarray, weights: np.ndarray | None) ->
         scratch.sums[:end] = 0.0
 
 
+def count_text(fast: Functions, buf: np.ndarray, at: int) -> tuple[int, int, Counted] | None:
+    """(one past it, tokens, choices) of the array of each token's choices that a text has at a
+    place; None where it is none, or has another choice than an expert that can be. Behind it is
+    something else than a blank, a digit or a comma."""
+    scratch = _scratch()
+    shape = np.zeros(3, np.int64)
+    try:
+        end = fast["count_rows"](buf, at, scratch.tokens, shape)
+        found = scratch.tokens[: shape[2]]
+        experts = np.flatnonzero(found)
+        counted = Counted(experts, found[experts], None, 0, 0, 0, 0)
+    finally:
+        scratch.tokens[: shape[2]] = 0
+    return None if end < 0 else (end, int(shape[0]), counted)
+
+
 def _count_parts(
     fast: Functions, ids: np.ndarray, weights: np.ndarray | None, scratch: _Scratch
 ) -> Counted:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from ..sources import Source
 
+HASHES_ALONE = True
+"""With one thread `parse` hashes what it reads: nobody else has to read it once more."""
+
 _NAME = re.compile(r"router_trace_rank(\d{1,6})\.jsonl")
 _RANK = re.compile(rb'"rank"\s*:\s*(\d{1,6})\s*[,}]')
 
@@ -41,4 +44,4 @@ def parse(
     """
     from .megatron_rows import rows_of
 
-    yield from rows_of(source, rank)
+    yield from rows_of(source, rank, threads == 1)

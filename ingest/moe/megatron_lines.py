@@ -20,9 +20,14 @@ Small = Annotated[int, msgspec.Meta(ge=0, le=(1 << 23) - 1)]
 T = TypeVar("T")
 
 
-def records(c: Collector, read: Callable[[bytes], T], lacking: str) -> Iterator[tuple[int, T]]:
-    """(byte offset, record) of each line that `read` can read; others are told, as `lacking`."""
-    for at, line, complete in lines(c.source, c.odd, MAX_LINE_BYTES):
+def records(
+    c: Collector, read: Callable[[bytes], T], lacking: str, hashed: bool = False
+) -> Iterator[tuple[int, T]]:
+    """(byte offset, record) of each line that `read` can read; others are told, as `lacking`.
+
+    With `hashed` the source is hashed as it is read.
+    """
+    for at, line, complete in lines(c.source, c.odd, MAX_LINE_BYTES, hashed):
         if not line.strip():
             continue
         try:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 
 from ..collect import Collector
 from ..errors import UnusableInput
-from .counted import count, tell_odd
+from ..machine_code import Functions
+from .counted import Counted, count, count_text, tell_odd
 from .kept_code import functions
 from .megatron_lines import I64, Small, block_name, records, tell_layers
 from .tally import Routing
@@ -49,24 +50,23 @@ class Record(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(Record)
 
 
-def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """All calls of a file; see `megatron.parse`."""
+def rows_of(source: Source, rank: int | None, hashed: bool) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """All calls of a file, which is `hashed` on the way if so said; see `megatron.parse`."""
     c = Collector(source)
     rows = Routing("megatron-router")
     calls = _Calls(c)
     ranks: set[int] = set()
     sides: set[str] = set()
-    for at, (r, ids) in records(c, _read, "that is no router call"):
+    for at, (r, n_tokens, counted) in records(c, _Reader(), "that is no router call", hashed):
         k = calls.number(r, at)
         ranks.add(r.rank)
         if r.logit_offset is not None:
             sides.add(f"logits_rank{r.rank}.bin")
         if r.hs_offset is not None:
             sides.add(f"hidden_states_rank{r.rank}.bin")
-        if r.num_tokens is not None and r.num_tokens != len(ids):
-            told = f"a call says {r.num_tokens} tokens and lists {len(ids)}; those listed count"
+        if r.num_tokens is not None and r.num_tokens != n_tokens:
+            told = f"a call says {r.num_tokens} tokens and lists {n_tokens}; those listed count"
             c.odd("token_count_differs", told, offset=at)
-        counted = count(ids)
         tell_odd(counted, c.odd, offset=at)
         rows.add_counted(
             counted,
@@ -93,33 +93,65 @@ def rows_of(source: Source, rank: int | None) -> Iterator[tuple[str, pa.RecordBa
     yield from c.rest()
 
 
-def _read(line: bytes) -> tuple[Record, np.ndarray]:
-    """A call and its choices: compiled code has those of long lines, once there is much to read."""
-    fast = functions(CODE, len(line)) if len(line) > SHORT_BYTES else None
-    quick = None if fast is None else _quick_call(line, fast["rows"])
-    return _call(line) if quick is None else quick
+class _Reader:
+    """Gives a line's call, its tokens and its choices; compiled code has the choices of long lines,
+    once there is much to read. Raises what the decoder does, and ValueError."""
+
+    def __init__(self) -> None:
+        self._fast: Functions | None = None
+
+    def __call__(self, line: bytes) -> tuple[Record, int, Counted]:
+        if self._fast is None and len(line) > SHORT_BYTES:
+            self._fast = functions(CODE, len(line))
+        if self._fast is not None and len(line) > SHORT_BYTES:
+            quick = _quick_count(line, self._fast)
+            if quick is not None:
+                return quick
+        r, ids = (self._fast and _quick_call(line, self._fast)) or _call(line)
+        return r, len(ids), count(ids)
 
 
-def _quick_call(line: bytes, rows: Callable[..., Any]) -> tuple[Record, np.ndarray] | None:
-    """As `_call` of a line whose choices are ordinary (`rows` of `tally_fast` reads them); None of
-    another: where they are not there just once, ragged, or anything but integers."""
-    found = _CHOICES.search(line)
-    if found is None:
+def _quick_count(line: bytes, fast: Functions) -> tuple[Record, int, Counted] | None:
+    """The same of a line whose choices are ordinary; None of another: where they are not there just
+    once, ragged, or anything but experts."""
+    begin = _choices_at(line)
+    found = None if begin is None else count_text(fast, np.frombuffer(line, np.uint8), begin[1])
+    if begin is None or found is None:
         return None
-    # No line's end is within a line: with one behind it the scan cannot leave the bytes.
-    buf = np.frombuffer(line + b"\n", np.uint8)
-    ids = np.empty((len(line) - found.end()) // 2 + 1, np.int64)
+    end, n_tokens, counted = found
+    r = _without_choices(line[: begin[0]], line[end:])
+    return None if r is None else (r, n_tokens, counted)
+
+
+def _quick_call(line: bytes, fast: Functions) -> tuple[Record, np.ndarray] | None:
+    """As `_call` of a line whose choices are integers; None where that is not said."""
+    begin = _choices_at(line)
+    if begin is None:
+        return None
+    ids = np.empty((len(line) - begin[1]) // 2 + 1, np.int64)
     shape = np.zeros(2, np.int64)
-    end = rows(buf, found.end(), ids, shape)
-    before, after = line[: found.start()], line[end:]
-    if end < 0 or _KEY in before or _KEY in after:
+    end = fast["rows"](np.frombuffer(line, np.uint8), begin[1], ids, shape)
+    r = None if end < 0 else _without_choices(line[: begin[0]], line[end:])
+    n, width = shape.tolist()
+    return None if r is None else (r, ids[: n * width].reshape(n, width))
+
+
+def _choices_at(line: bytes) -> tuple[int, int] | None:
+    """Where the key of the choices and where they begin; None of a line that does not end as an
+    object does: without that a scan might leave the bytes."""
+    found = _CHOICES.search(line) if line.endswith(b"}") else None
+    return None if found is None else found.span()
+
+
+def _without_choices(before: bytes, after: bytes) -> Record | None:
+    """The call of a line that the choices were taken out of; None where they are not all."""
+    if _KEY in before or _KEY in after:
         return None
     try:
         r = _DECODER.decode(before + b'"top_indices": [[%d]]' % _NUMBER + after)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    n, width = shape.tolist()
-    return (r, ids[: n * width].reshape(n, width)) if r.top_indices == [[_NUMBER]] else None
+    return r if r.top_indices == [[_NUMBER]] else None
 
 
 def _call(line: bytes) -> tuple[Record, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,6 @@ from .plain_columns import (
     MOST_FIELDS,
     MOST_WORDS,
     NULL,
-    PAD,
     PLACE,
     PLACE_KEYS,
     SKIPPED,
@@ -36,31 +35,12 @@ from .plain_columns import (
     room,
 )
 from .plain_frames import Sums
+from .plain_lines import Lines
 
 MOST_KEPT_BYTES = 64 << 20
 """A room that has grown beyond is not kept for the next file."""
 
 _SEED = int.from_bytes(os.urandom(8), "little") >> 1
-
-
-class Lines(NamedTuple):
-    """Whole lines, the last of which ends with a line's end."""
-
-    bytes: bytes
-    """with PAD more behind them"""
-    n: int
-    """how many are lines"""
-
-    def text(self) -> bytes:
-        """The lines alone."""
-        return self.bytes[: self.n]
-
-
-def lines_of(pieces: Sequence[bytes | memoryview]) -> Lines:
-    """The lines that these pieces are one after another; the last may lack its end."""
-    n = sum(map(len, pieces))
-    end = b"" if n and pieces[-1][-1:] == b"\n" else b"\n"
-    return Lines(b"".join((*pieces, end, bytes(PAD))), n + len(end))
 
 
 def csv_sums(lines: Lines, names: list[str], rank: int | None) -> Sums | None:
@@ -128,12 +108,11 @@ class _Block:
     def sums_of_text(self, name: str, lines: Lines, *more: np.ndarray) -> Sums | None:
         """By a function that is given the lines, what is `more`, and room for words."""
         self._make_room(CHUNK_ROWS, lines.n // 2 + 2)
-        buf = np.frombuffer(lines.bytes, np.uint8)
-        if not self._summed(name, buf, lines.n, *more, self._words):
+        if not self._summed(name, lines.bytes, lines.n, *more, self._words):
             return None
         n_words = int(self._state[STATE.n_words])
         words = self._words[:n_words].tolist()
-        return self._found([lines.bytes[a:b].decode("ascii") for _, a, b in words])
+        return self._found([lines.bytes[a:b].tobytes().decode("ascii") for _, a, b in words])
 
     def sums_of_batches(self, batches: Sequence[pa.RecordBatch]) -> Sums | None:
         """By `fold`, a batch after another."""

@@ -22,7 +22,7 @@ from .plain_columns import (
     SUM,
     TEXTS,
 )
-from .plain_tables import group_of, integer_of, is_here, text_of, to_place
+from .plain_tables import alike_end, group_of, integer_of, is_here, text_of, to_place
 from .text_numbers import jit
 
 MOST_TOKENS = 1 << 50
@@ -55,32 +55,25 @@ def _tokens_of(row, integers, used, counted):
 def _run_end(row, n, integers, texts, id_ends, listed, weighed, used, key, own):
     """One past the rows from `row` on that are of the place of this key, each with some experts and
     without weights."""
-    while (
-        row < n
-        and listed[row]
-        and not weighed[row]
-        and id_ends[row + 1] > id_ends[row]
-        and is_here(row, integers, texts, used, key, own)
-    ):
-        row += 1
-    return row
+    end = row
+    while end < n and listed[end] and not weighed[end] and id_ends[end + 1] > id_ends[end]:
+        end += 1
+    return alike_end(row, end, integers, texts, used, key, own)
 
 
 @jit
-def _first_new(ids, first, last, place, groups, met):
-    """The first of these ids that was not met last in the place, `last` for none."""
+def _count(ids, first, last, place, groups, met):
+    """Adds a token for each of these ids to the group that it was last met in; stops at the first
+    that was not met last in the place, and gives where, `last` for none."""
     for k in range(first, last):
         expert = ids[k]
-        if expert < 0 or expert >= met.size or groups[met[expert], 0] != place:
+        if expert < 0 or expert >= met.size:
             return k
+        group = met[expert]
+        if groups[group, 0] != place:
+            return k
+        groups[group, 4] += 1
     return last
-
-
-@jit
-def _count(ids, first, last, groups, met):
-    """Adds a token for each of these ids to the group that it was last met in."""
-    for k in range(first, last):
-        groups[met[ids[k]], 4] += 1
 
 
 @jit
@@ -125,11 +118,13 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
             if row >= end:
                 end = _run_end(row, n, integers, texts, id_ends, listed, weighed, used,
                                places[place], state[_OWN])  # fmt: skip
-            first = id_ends[row]
-            new = _first_new(ids, first, id_ends[end], place, groups, met)
+            new = _count(ids, id_ends[row], id_ends[end], place, groups, met)
             while row < end and id_ends[row + 1] <= new:
                 row += 1
-            _count(ids, first, id_ends[row], groups, met)
+            if row < end:
+                # The row with that one is counted whole below.
+                for k in range(id_ends[row], new):
+                    groups[met[ids[k]], 4] -= 1
             if row == n:
                 break
         if listed[row] != lists:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -11,22 +12,23 @@ import polars as pl
 import pyarrow as pa
 
 from ..errors import UnusableInput
-from ..gunzip import BLOCK, stream_defect
 from ..parquet_footer import MAGIC
 from ..values import printable
 from . import plain_fast
 from .plain import COLUMNS, header, is_plain
 from .plain_ahead import ahead
-from .plain_fast import Lines, lines_of
+from .plain_lines import Lines, lines_of, whole_lines
 from .plain_sums import Block
 from .plain_typed import ARROW, WANTED, Odd, frame_of_batch, typed
 
 if TYPE_CHECKING:
     from ..sources import Source
 
-MAX_LINE_BYTES = 8 << 20
-BLOCK_BYTES = 4 << 20
 TOGETHER_ROWS = 65536
+AT_ONCE_ROWS = 32768
+"""Rows of Parquet read at once where there are no weights: what reads them and what sums them pass
+the interpreter to each other for each batch."""
+TOGETHER_BYTES = 16 << 20
 
 _WEIGHED = {"weights", "weight_sum"}
 _NULLS = ("", "null", "NULL", "None", "NA")
@@ -74,55 +76,16 @@ def blocks(source: Source, odd: Odd, rank: int | None, threads: int = 1) -> Iter
         plain_fast.end_of_file()
 
 
-def _whole_lines(source: Source, odd: Odd) -> Iterator[tuple[int, Lines]]:
-    """(byte offset, lines) of some MB; the last may lack its end in the file."""
-    kept: list[bytes] = []
-    n = start = at = 0
-    dropping = False
-    with source.open() as f:
-        while block := f.read(BLOCK):
-            at += len(block)
-            if dropping:
-                end = block.find(b"\n")
-                if end < 0:
-                    continue
-                block, dropping = block[end + 1 :], False
-                start = at - len(block)
-            kept.append(block)
-            n += len(block)
-            if n < BLOCK_BYTES:
-                continue
-            if (end := block.rfind(b"\n") + 1) == 0:
-                kept = [b"".join(kept)]
-                end = kept[0].rfind(b"\n") + 1
-            last = kept.pop()
-            if end:
-                yield start, lines_of([*kept, memoryview(last)[:end]])
-                start += n - len(last) + end
-                kept, last = [], last[end:]
-            kept.append(last)
-            n = sum(map(len, kept))
-            if n > MAX_LINE_BYTES:
-                told = f"a line of more than {MAX_LINE_BYTES} bytes; left out"
-                odd("long_line", told, "lost", offset=start)
-                kept, n, dropping = [], 0, True
-        if n:
-            yield start, lines_of(kept)
-        defect = stream_defect(f)
-        if defect is not None:
-            odd("truncated", f"{defect}; what came before is kept", "lost", offset=at)
-
-
 def _csv(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[Block]:
     names: list[str] = []
 
     def lines() -> Iterator[tuple[int, Lines]]:
-        for at, block in _whole_lines(source, odd):
+        for at, block in whole_lines(source, odd, threads):
             if not names:
                 line, _, rest = block.text().partition(b"\n")
                 names.extend(_names_of(line, source.name, odd))
-                block = lines_of([rest])
-            if block.bytes[: min(4096, block.n)].strip() or block.text().strip():
+                block = lines_of(rest)
+            if block.bytes[: min(4096, block.n)].tobytes().strip() or block.text().strip():
                 yield at, block
 
     def quickly(block: Lines) -> Block | None:
@@ -197,7 +160,7 @@ def _json_lines(source: Source, odd: Odd, rank: int | None, threads: int) -> Ite
     def quickly(block: Lines) -> Block | None:
         return plain_fast.json_sums(block, rank)
 
-    for at, block, sums in ahead(_whole_lines(source, odd), quickly, threads):
+    for at, block, sums in ahead(whole_lines(source, odd, threads), quickly, threads):
         if sums is not None:
             yield sums
             continue
@@ -240,7 +203,8 @@ def _columns_of(rows: list[Row]) -> pl.DataFrame:
 def _parquet(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[Block]:
     from ..parquet_in import TROUBLE, opened
 
-    with source.as_file() as local:
+    with ThreadPoolExecutor(1, "retime-hash") as beside, source.as_file() as local:
+        beside.submit(lambda: source.sha256)
         try:
             with opened(local) as file:
                 names = file.schema.names
@@ -249,8 +213,11 @@ def _parquet(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterat
                     raise UnusableInput(told, path=source.name)
                 _tell_ignored(names, odd)
                 kept = [n for n in names if n in COLUMNS]
-                n_rows = 1 if _WEIGHED & set(kept) else TOGETHER_ROWS
-                together = _together(file.batches(kept), n_rows)
+                if _WEIGHED & set(kept):
+                    together = _together(file.batches(kept), 1)
+                else:
+                    plain = file.batches(kept, most_rows=AT_ONCE_ROWS)
+                    together = _together(plain, TOGETHER_ROWS)
 
                 def quickly(batches: Sequence[pa.RecordBatch]) -> Block | None:
                     return plain_fast.batch_sums(batches, rank)
@@ -277,7 +244,7 @@ def _together(batches: Iterator[pa.RecordBatch], n_rows: int) -> Iterator[list[p
         for batch in batches:
             waiting.append(batch)
             n, n_bytes = n + batch.num_rows, n_bytes + batch.nbytes
-            if n >= n_rows or n_bytes >= 4 * BLOCK_BYTES:
+            if n >= n_rows or n_bytes >= TOGETHER_BYTES:
                 yield waiting
                 waiting, n, n_bytes = [], 0, 0
     except Exception:

@@ -131,6 +131,7 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
     row = 0
     n_words = state[_N_WORDS]
     n_keys = 0
+    most = 0
     line = -1
     filled = 0
     for f in range(EXPERTS):
@@ -143,16 +144,13 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
         at = 0
         seen = 0
         if line >= 0:
-            # Elements of a list are not repeated: the first of them is read.
-            most = 0
-            while most < n_keys - 1 and not (EXPERTS <= order[most] < SKIPPED):
-                most += 1
             at = _alike(buf, line, p, begins, most)
             for i in range(at):
                 seen |= 1 << order[i]
                 if filled >> order[i] & 1:
                     _repeat(order[i], row, integers, texts, sums)
         wrote = seen
+        strange = False
         line = p
         if at > 0:
             p += begins[at]
@@ -171,6 +169,7 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
             f, p = key_at(buf, p + 1, order[at])
             if f < 0 or (f < SKIPPED and seen & (1 << f)):
                 return -1
+            strange = strange or f != order[at]
             order[at] = f
             at += 1
             seen |= 1 << f
@@ -236,10 +235,16 @@ def scan_json(buf, n, order, begins, words, state, integers, texts, sums, ids, i
                 return -1
             p += 1
             break
-        n_keys = at
-        for f in range(EXPERTS):
-            if (filled & ~wrote) >> f & 1:
-                _clear(f, row, row + 1, integers, texts, sums)
+        if at != n_keys or strange:
+            n_keys = at
+            # Elements of a list are not repeated: the first of them is read.
+            most = 0
+            while most < n_keys - 1 and not (EXPERTS <= order[most] < SKIPPED):
+                most += 1
+        if filled & ~wrote:
+            for f in range(EXPERTS):
+                if (filled & ~wrote) >> f & 1:
+                    _clear(f, row, row + 1, integers, texts, sums)
         row += 1
     state[_AT] = p
     state[_N_WORDS] = n_words

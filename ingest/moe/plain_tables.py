@@ -147,3 +147,37 @@ def is_here(row, integers, texts, used, key, own):
     if used[N_INTEGERS + _BLOCK] and texts[_BLOCK, row] != key[5]:
         return False
     return not (used[N_INTEGERS + _SOURCE] and texts[_SOURCE, row] != key[6])
+
+
+@jit
+def _same_end(column, row, end, values, wanted):
+    """One past the rows from `row` on, before `end`, whose value is the wanted one."""
+    while row < end and values[column, row] == wanted:
+        row += 1
+    return row
+
+
+@jit
+def alike_end(row, end, integers, texts, used, key, own):
+    """One past the rows from `row` on, before `end`, that are of the place of this key: `is_here`
+    of each of them, a column at a time."""
+    if used[_STEP]:
+        end = _same_end(_STEP, row, end, integers, key[0])
+    if used[_LAYER]:
+        end = _same_end(_LAYER, row, end, integers, key[2])
+    if used[_MICROBATCH]:
+        end = _same_end(_MICROBATCH, row, end, integers, key[1])
+    if used[_RANK]:
+        at = row
+        while at < end and (
+            key[3] == (own if integers[_RANK, at] == NULL else integers[_RANK, at])
+        ):
+            at += 1
+        end = at
+    if used[_HOLDER]:
+        end = _same_end(_HOLDER, row, end, integers, key[4])
+    if used[N_INTEGERS + _BLOCK]:
+        end = _same_end(_BLOCK, row, end, texts, key[5])
+    if used[N_INTEGERS + _SOURCE]:
+        end = _same_end(_SOURCE, row, end, texts, key[6])
+    return end

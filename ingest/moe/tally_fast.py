@@ -185,3 +185,60 @@ def rows(buf, p, ids, shape):
         shape[0] = n
         shape[1] = width
         return p + 1 if byte(buf, p) == 0x5D else -1
+
+
+@jit
+def count_rows(buf, p, tokens, shape):
+    """As `rows`, but adds each integer to `tokens` by expert; -1, too, where one is below 0, from
+    the size of `tokens` on, or followed by more than a blank. `shape` becomes the rows, the
+    integers of each, and one past the largest that was added, whatever is returned."""
+    n = 0
+    width = 0
+    end = 0
+    shape[2] = 0
+    p = _space(buf, p + 1)
+    while byte(buf, p) == 0x5B:
+        k = 0
+        p = _space(buf, p + 1)
+        while True:
+            start = p
+            value = byte(buf, p) - 0x30
+            if value < 0 or value > 9:
+                return -1
+            p += 1
+            d = byte(buf, p) - 0x30
+            while 0 <= d <= 9:
+                # JSON has no zero before other digits.
+                if value == 0 or p - start == 5:
+                    return -1
+                value = value * 10 + d
+                p += 1
+                d = byte(buf, p) - 0x30
+            if value >= end:
+                if value >= tokens.size:
+                    return -1
+                end = value + 1
+                shape[2] = end
+            tokens[value] += 1
+            k += 1
+            if d != 0x2C - 0x30:
+                break
+            p += 1
+            if byte(buf, p) == 0x20:
+                p += 1
+        p = _space(buf, p)
+        if byte(buf, p) != 0x5D:
+            return -1
+        if n == 0:
+            width = k
+        elif k != width:
+            return -1
+        n += 1
+        p = _space(buf, p + 1)
+        if byte(buf, p) == 0x2C:
+            p = _space(buf, p + 1)
+            continue
+        shape[0] = n
+        shape[1] = width
+        return p + 1 if byte(buf, p) == 0x5D else -1
+    return -1

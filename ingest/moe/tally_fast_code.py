@@ -12,6 +12,7 @@ CODE = Code(
         Function("count_into", "i8:2 f8:2 i8:1 f8:1 i8:1", returns=False),
         Function("count_bytes", "u1:2A i8:1", returns=False),
         Function("rows", "u1:1 i8 i8:1 i8:1"),
+        Function("count_rows", "u1:1 i8 i8:1 i8:1"),
     ),
     sources=("moe/tally_fast.py", "moe/text_numbers.py", "compiled.py"),
 )

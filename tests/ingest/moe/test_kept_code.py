@@ -20,6 +20,7 @@ from retime.ingest.moe import (
     plain_blocks,
     plain_blocks_code,
     plain_fast,
+    plain_lines,
     tally_fast,
     tally_fast_code,
 )
@@ -252,5 +253,5 @@ def test_experts_are_as_many_as_the_room_given_for_them(monkeypatch):
     assert plain_blocks.sum_json
     for expert in (7, 8):
         line = b'{"layer": 1, "rank": 0, "token": 1, "experts": [2, %d]}' % expert
-        sums = plain_fast.json_sums(plain_fast.lines_of([line]), None)
+        sums = plain_fast.json_sums(plain_lines.lines_of(line), None)
         assert (sums is None) == (expert == 8)

@@ -25,9 +25,25 @@ def either(text):
 
 
 def quick(text):
-    found = megatron_rows._quick_call(text, tally_fast.rows)
-    return None if found is None else (*(getattr(found[0], k) for k in
+    found = megatron_rows._quick_call(text, FAST)
+    told = None if found is None else (*(getattr(found[0], k) for k in
             ("step", "layer", "block", "num_tokens")), found[1].tolist())  # fmt: skip
+    counts(text, found)
+    return told
+
+
+def counts(text, found):
+    """Choices that are counted as they are read are those that are read, then counted."""
+    one = megatron_rows._quick_count(text, FAST)
+    assert not counted._scratch().tokens.any()
+    if one is None:
+        return False
+    assert found is not None
+    r, n, its = one
+    assert (r, n) == (found[0], len(found[1]))
+    for a, b in zip(its, counted._count_fast(FAST, found[1], None), strict=True):
+        assert (a is None and b is None) or np.array_equal(a, b)
+    return True
 
 
 def test_choices_are_taken_out_of_the_line():
@@ -54,6 +70,15 @@ def test_choices_are_taken_out_of_the_line():
 )  # fmt: skip
 def test_what_is_not_ordinary_is_left(text):
     assert quick(text) is None
+
+
+def test_experts_that_can_be_are_counted_as_they_are_read():
+    def told(ids):
+        text = line(ids)
+        return counts(text, megatron_rows._quick_call(text, FAST))
+
+    assert all(map(told, ([[1, 5], [5, 63]], [[0]], [[65535, 3]])))
+    assert not any(map(told, ([[1, -1]], [[65536]], [[2, 123456]], [[2], [1, 3]], [[]])))
 
 
 def test_every_cut_and_changed_byte_goes_the_same_way():

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from retime.ingest.errors import UnusableInput
-from retime.ingest.moe import plain, plain_read, plain_sums
+from retime.ingest.moe import plain, plain_lines, plain_sums
 
 # step, layer, rank, token, experts, weights
 TOKENS = [
@@ -174,7 +174,7 @@ def test_counts_below_nothing_and_impossible_experts(tmp_path, read):
 
 
 def test_sums_stay_small_while_many_rows_stream(tmp_path, read, monkeypatch):
-    monkeypatch.setattr(plain_read, "BLOCK_BYTES", 4096)
+    monkeypatch.setattr(plain_lines, "BLOCK_BYTES", 4096)
     monkeypatch.setattr(plain_sums, "MERGE_ROWS", 100)
     rng = np.random.default_rng(3)
     want = Counter()

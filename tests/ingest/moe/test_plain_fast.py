@@ -18,6 +18,7 @@ from retime.ingest.moe import (
     plain_blocks,
     plain_fast,
     plain_frames,
+    plain_lines,
     plain_read,
     plain_sums,
     text_numbers,
@@ -147,8 +148,8 @@ def write(path, rows, kind, rng):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("odd", [0.0, 0.02])
 def test_random_logs_go_the_same_way(tmp_path, both, monkeypatch, kind, odd):
-    monkeypatch.setattr(plain_read, "BLOCK_BYTES", 1500)
-    monkeypatch.setattr(plain_read, "BLOCK", 700)
+    monkeypatch.setattr(plain_lines, "BLOCK_BYTES", 1500)
+    monkeypatch.setattr(plain_lines, "BLOCK", 700)
     taken = []
     for seed in range(5):
         rng = random.Random(f"{kind} {odd} {seed}")
