@@ -1,10 +1,10 @@
-"""A second process that compiles what a first run is about to need, while the first one works.
+"""Processes that compile what a first run is about to need on other cores, while it works.
 
 What an ingest of several ranks, its derived tables, their replay and the report call is listed in
 `compiled_first.tsv`, in that order, each function with the types of its arguments (written by
 `benchmarks/compiled_first.py`). A process that finds the first of them not compiled yet goes on as
-it would, from the front; the second one compiles from the end, until they meet. It ends with the
-process that started it.
+it would, from the front; the others compile from the end, until they meet. They end with the
+process that started them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from typing import Any
 from . import ahead, compile_turns, machine_code
 
 LIST = "compiled_first.tsv"
+MOST = 3
+"""Processes beside: each imports and compiles anew what all functions rest on."""
+
 WAIT_S = 2.0
-"""For the second process to see that the first one ends; then it is ended."""
+"""For them to see that the first one ends; then they are ended."""
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -37,10 +40,10 @@ _begun = False
 
 
 def begin(made: Any) -> None:
-    """Starts the second process when `made`, about to be compiled, is on the list; once.
+    """Starts them when `made`, about to be compiled, is on the list; once.
 
-    Not where it would have no core of its own, not for processes that are themselves one of
-    several, and not where nothing can be started.
+    None that would have no core of its own, none for processes that are themselves one of several,
+    and none where nothing can be started.
     """
     global _begun
     if _begun:
@@ -50,16 +53,17 @@ def begin(made: Any) -> None:
         return
     _begun = True
     several = multiprocessing.parent_process() is not None
-    if several or ahead.cores() < 2 or machine_code.plain():
+    if several or machine_code.plain():
         return
     with contextlib.suppress(OSError):
-        process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        atexit.register(_end, process)
+        for _ in range(min(ahead.cores() - 1, MOST)):
+            process = subprocess.Popen(
+                [sys.executable, "-c", _START, json.dumps(sys.path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            atexit.register(_end, process)
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -73,9 +77,9 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def work() -> None:
-    """What the second process does: compiles and keeps what is on the list, the last one first.
+    """What each of them does: compiles and keeps what is on the list, the last one first.
 
-    What fails is left to the process that needs it, which says why.
+    What another one is at is left to it, and what fails to the process that needs it.
     """
     global _begun
     _begun = True
@@ -83,7 +87,12 @@ def work() -> None:
     for module, function, arguments in reversed(listed()):
         with contextlib.suppress(Exception):
             made = getattr(importlib.import_module(module), function)
-            made.compile(tuple(map(type_of, arguments.split())))
+            turn = compile_turns.turn_for(made)
+            if turn.take(0.0):
+                try:
+                    made.compile(tuple(map(type_of, arguments.split())))
+                finally:
+                    turn.leave()
 
 
 def _end_with_starter() -> None:
@@ -103,10 +112,12 @@ def listed() -> list[tuple[str, str, str]]:
 
 def called() -> Iterator[tuple[str, str, str]]:
     """The same of the functions that Python called in this process, as far as types have a text."""
+    from numba.core.sigutils import normalize_signature
+
     for made, signature in compile_turns.asked:
         with contextlib.suppress(ValueError):
             name = made.py_func.__module__, made.py_func.__qualname__
-            yield *name, " ".join(map(text_of, signature))
+            yield *name, " ".join(map(text_of, normalize_signature(signature)[0]))
 
 
 def type_of(text: str) -> Any:

@@ -28,8 +28,8 @@ LOOK_S = 0.01
 keeping = threading.Lock()
 """Held while files are written: a process that ends of itself waits for it."""
 
-asked: list[tuple[Any, tuple[Any, ...]]] = []
-"""Functions that Python called for the first time here, with the types of their arguments."""
+asked: list[tuple[Any, Any]] = []
+"""Functions that Python called for the first time here, with signatures as numba takes them."""
 
 _depth = 0
 _files: dict[str, int] = {}
@@ -43,8 +43,8 @@ class Turn:
         self._byte = int.from_bytes(hashlib.sha256(name.encode()).digest()[:7], "big")
         self._held = False
 
-    def take(self) -> bool:
-        """Waits for it; whether what this process makes may be kept.
+    def take(self, wait_s: float = WAIT_S) -> bool:
+        """Waits for it as long as that; whether what this process makes may be kept.
 
         It may where there are no locks, too: nothing was excluded there before.
         """
@@ -52,7 +52,7 @@ class Turn:
             file = _opened(self._folder)
         except OSError:
             return True
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + wait_s
         while True:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, self._byte)
@@ -74,6 +74,12 @@ class Turn:
                 fcntl.lockf(_opened(self._folder), fcntl.LOCK_UN, 1, self._byte)
 
 
+def turn_for(made: Any) -> Turn:
+    """The turn of this process for a caching dispatcher of numba."""
+    function = made.py_func
+    return Turn(made._cache.cache_path, f"{function.__module__}.{function.__qualname__}")
+
+
 def _opened(folder: str) -> int:
     """The file of turns, open while this process lives: to close it gives up all its turns."""
     if folder not in _files:
@@ -92,7 +98,7 @@ def take_turns(made: Any, missed: Callable[[Any], None]) -> None:
 
     cache, compiles = made._cache, made.compile
     load, save = cache.load_overload, cache.save_overload
-    turn = Turn(cache.cache_path, f"{made.py_func.__module__}.{made.py_func.__qualname__}")
+    turn = turn_for(made)
     inside, may_keep = 0, True
 
     def read(signature: Any, target: Any) -> Any:
@@ -119,7 +125,7 @@ def take_turns(made: Any, missed: Callable[[Any], None]) -> None:
         # The turn is given back before another thread can ask for it: locks are of processes.
         with global_compiler_lock:
             if not _depth:
-                asked.append((made, tuple(signature)))
+                asked.append((made, signature))
             _depth += 1
             inside += 1
             try:

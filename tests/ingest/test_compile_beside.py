@@ -1,4 +1,4 @@
-"""The second process compiles what is listed, last things first, and ends with who started it."""
+"""Processes beside compile what is listed, last things first, and end with who started them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,26 @@ def test_it_starts_once_and_only_for_what_is_listed(started) -> None:
     assert len(started) == 1
 
 
-def test_it_does_not_start_on_one_core(started, monkeypatch) -> None:
+def test_one_starts_for_each_other_core_up_to_some(started, monkeypatch) -> None:
+    class Process:
+        pass
+
+    def popen(command, **_):
+        started.append(command)
+        return Process()
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(compile_beside.atexit, "register", lambda *_: None)
+    row = compile_beside.listed()[0][:2]
+    for cores, expected in ((2, 1), (3, 2), (64, compile_beside.MOST)):
+        started.clear()
+        monkeypatch.setattr(compile_beside, "_begun", False)
+        monkeypatch.setattr(ahead, "cores", lambda n=cores: n)
+        compile_beside.begin(Named(*row))
+        assert len(started) == expected
+
+
+def test_none_starts_on_one_core(started, monkeypatch) -> None:
     monkeypatch.setattr(ahead, "cores", lambda: 1)
     compile_beside.begin(Named(*compile_beside.listed()[0][:2]))
     assert started == []

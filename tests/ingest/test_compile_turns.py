@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from retime.ingest import compile_turns
 from retime.ingest.compile_turns import Turn
 
 pytest.importorskip("numba")
@@ -139,13 +138,11 @@ sys.stdin.read()
     assert other.stdout.readline() == "True\n"
     mine, another = Turn(str(tmp_path), "mine"), Turn(str(tmp_path), "another")
     assert another.take()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compile_turns, "WAIT_S", 0.0)
-        assert not mine.take()
-        other.stdin.write("\n")
-        other.stdin.flush()
-        assert other.stdout.readline() == "left\n"
-        assert mine.take()
+    assert not mine.take(0.0)
+    other.stdin.write("\n")
+    other.stdin.flush()
+    assert other.stdout.readline() == "left\n"
+    assert mine.take(0.0)
     mine.leave()
     another.leave()
     other.communicate()
