@@ -8,6 +8,8 @@ from typing import Any
 
 import numba
 
+from . import compile_beside, compile_turns
+
 _not_kept: list[str] = []
 
 
@@ -26,6 +28,7 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if hasattr(made, "enable_caching"):  # without the compiler it is the function itself
         try:
             made.enable_caching()
+            compile_turns.take_turns(made, compile_beside.begin)
         except RuntimeError:  # no folder
             _not_kept.append(function.__name__)
     if hasattr(made, "_compiler"):

@@ -1,0 +1,199 @@
+"""Processes beside compile what is listed, last things first, and end with who started them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from retime.ingest import ahead, compile_beside
+from retime.ingest.compile_beside import text_of, type_of
+
+numba = pytest.importorskip("numba")
+
+
+@pytest.mark.parametrize("text", ["i8", "i4", "b1", "f8", "i8:1", "u1:1r", "i8:2", "b1:1", "i2:1"])
+def test_types_have_a_text_that_gives_them_back(text: str) -> None:
+    assert text_of(type_of(text)) == text
+
+
+def test_types_without_a_text_are_refused() -> None:
+    for kind in (
+        numba.types.Array(numba.int64, 1, "A"),
+        numba.types.none,
+        numba.types.unicode_type,
+    ):
+        with pytest.raises(ValueError, match="no text"):
+            text_of(kind)
+
+
+def test_each_line_names_a_compiled_function_and_its_arguments() -> None:
+    import importlib
+    import inspect
+
+    rows = compile_beside.listed()
+    assert len(set(rows)) == len(rows)
+    for module, function, arguments in rows:
+        made = getattr(importlib.import_module(module), function)
+        types = tuple(map(type_of, arguments.split()))
+        inspect.signature(getattr(made, "py_func", made)).bind(*types)
+
+
+class Named:
+    """As much of a dispatcher as is asked for: the first function listed, or another."""
+
+    def __init__(self, module: str, name: str):
+        def py_func() -> None: ...
+
+        py_func.__module__, py_func.__qualname__ = module, name
+        self.py_func = py_func
+
+
+@pytest.fixture
+def started(monkeypatch) -> list[list[str]]:
+    found: list[list[str]] = []
+
+    def popen(command, **_):
+        found.append(command)
+        raise OSError("no process here")
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(compile_beside, "_begun", False)
+    monkeypatch.setattr(ahead, "cores", lambda: 2)
+    return found
+
+
+def test_it_starts_once_and_only_for_what_is_listed(started) -> None:
+    module, function, _ = compile_beside.listed()[0]
+    compile_beside.begin(Named(module, "unlisted"))
+    assert started == []
+    for _ in range(2):
+        compile_beside.begin(Named(module, function))  # that nothing can be started is no error
+    assert len(started) == 1
+
+
+def test_one_starts_for_each_other_core_up_to_some(started, monkeypatch) -> None:
+    class Process:
+        pass
+
+    def popen(command, **_):
+        started.append(command)
+        return Process()
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(compile_beside.atexit, "register", lambda *_: None)
+    row = compile_beside.listed()[0][:2]
+    for cores, expected in ((2, 1), (3, 2), (64, compile_beside.MOST)):
+        started.clear()
+        monkeypatch.setattr(compile_beside, "_begun", False)
+        monkeypatch.setattr(ahead, "cores", lambda n=cores: n)
+        compile_beside.begin(Named(*row))
+        assert len(started) == expected
+
+
+def test_none_starts_on_one_core(started, monkeypatch) -> None:
+    monkeypatch.setattr(ahead, "cores", lambda: 1)
+    compile_beside.begin(Named(*compile_beside.listed()[0][:2]))
+    assert started == []
+
+
+PROGRAM = """
+import sys
+from numba.core import event
+from retime.ingest.compiled import compiled
+from retime.ingest import compile_beside
+
+@compiled
+def twice(x):
+    return 2 * x
+
+@compiled
+def thrice(x):
+    return 3 * x
+
+compile_beside.listed = lambda: [
+    ("program", "twice", "i8"), ("program", "missing", "i8"), ("program", "thrice", "f8"),
+]
+
+class Compiling(event.Listener):
+    def on_start(self, event):
+        print(event.data["dispatcher"].__name__, flush=True)
+    def on_end(self, event):
+        pass
+
+event.register("numba:compile", Compiling())
+"""
+
+
+def test_it_compiles_what_is_listed_from_the_end(tmp_path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+
+    def output(text: str) -> str:
+        ran = subprocess.Popen(
+            [sys.executable, "-c", f"import program\n{text}"], cwd=tmp_path, env=env, text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        with ran:
+            assert ran.stdout is not None
+            out = ran.stdout.read()
+        assert ran.returncode == 0
+        return out
+
+    assert output("program.compile_beside.work()") == "thrice\ntwice\n"
+    assert output("print(program.twice(4), program.thrice(1.5))") == "8 4.5\n"
+
+
+STARTER = """
+import sys
+from retime.ingest import ahead, compile_beside
+ahead.cores = lambda: 2
+real = compile_beside.subprocess.Popen
+def popen(*arguments, **options):
+    process = real(*arguments, **options)
+    print(process.pid, flush=True)
+    return process
+compile_beside.subprocess.Popen = popen
+compile_beside._START = (
+    "import time; from retime.ingest import compile_beside as beside; "
+    "beside.listed = lambda: time.sleep(600); beside.work()"
+)
+class Named:
+    class py_func:
+        pass
+Named.py_func.__module__, Named.py_func.__qualname__, _ = compile_beside.listed()[0]
+compile_beside.begin(Named)
+sys.stdin.readline()
+"""
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that is nobody's child here has ended, waiting for a minute."""
+    for _ in range(1200):
+        try:
+            with open(f"/proc/{pid}/stat") as f:
+                if f.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="reads /proc")
+@pytest.mark.parametrize("how", ["ends", "killed"])
+def test_it_ends_with_who_started_it(how: str) -> None:
+    starter = subprocess.Popen(
+        [sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert starter.stdin is not None
+    assert starter.stdout is not None
+    pid = int(starter.stdout.readline())
+    os.kill(pid, 0)
+    if how == "killed":
+        starter.send_signal(signal.SIGKILL)
+    starter.communicate("\n")
+    assert gone(pid)
