@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import polars as pl
 
 from ..ingest.errors import UsageError
 from ..ingest.settings import check_text
 from .limits import OutOfMemory
 
 if TYPE_CHECKING:
+    import polars as pl
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 READ_ONLY = {"SELECT"}
@@ -27,6 +27,11 @@ _EXPLAIN = re.compile(
 
 INT64 = (-(2**63), 2**63 - 1)
 
+_NUMBERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
+            "UBIGINT", "FLOAT", "DOUBLE")  # fmt: skip
+_PLAIN = {"BOOLEAN", "VARCHAR", "HUGEINT", *_NUMBERS, "VARCHAR[]", *(f"{n}[]" for n in _NUMBERS)}
+"""Types whose values DuckDB gives as a Polars frame does."""
+
 
 class BadQuery(UsageError):
     """SQL that DuckDB refuses, or that would do more than read."""
@@ -38,11 +43,42 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
     Raises BadQuery, in one sentence with DuckDB's own hint, for SQL that is wrong, is several
     statements, or is anything but a query; OutOfMemory for one that needs too much.
     """
-    check_text(query, "the query")
+    with _refusing():
+        return frame(_asked(con, query))
+
+
+def rows(con: DuckDBPyConnection, query: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """The names of the columns and the rows by name, as those of `run`'s frame; raises as that.
+
+    Without Polars where all values are plain ones: its import takes longer than a small query.
+    """
+    with _refusing():
+        relation = _asked(con, query)
+        types = [str(t) for t in relation.types]
+        if all(t in _PLAIN or t.startswith("ENUM(") for t in types):
+            names, found = _distinct(relation.columns), relation.fetchall()
+            sums = [i for i, t in enumerate(types) if t == "HUGEINT"]
+            if all(r[i] is None or INT64[0] <= r[i] <= INT64[1] for r in found for i in sums):
+                return names, [dict(zip(names, r, strict=True)) for r in found]
+        out = frame(relation)
+        return out.columns, out.to_dicts()
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """Raises BadQuery or OutOfMemory for what DuckDB, within it, says of a query."""
     try:
-        statements = con.extract_statements(query)
+        yield
+    except duckdb.OutOfMemoryException as e:
+        raise OutOfMemory(e) from e
     except duckdb.Error as e:
         raise BadQuery(sentence(e)) from e
+
+
+def _asked(con: DuckDBPyConnection, query: str) -> DuckDBPyRelation:
+    """What one SELECT-like statement asks for. Raises BadQuery, and DuckDB's errors."""
+    check_text(query, "the query")
+    statements = con.extract_statements(query)
     if len(statements) != 1:
         raise BadQuery(
             "the query is empty: give one SELECT"
@@ -54,13 +90,7 @@ def run(con: DuckDBPyConnection, query: str) -> pl.DataFrame:
         kind = _explained(con, query)
     if kind not in READ_ONLY:
         raise BadQuery(f"only queries may run here, and this is {kind}: write a SELECT")
-    try:
-        relation = con.sql(query)
-        return frame(relation)
-    except duckdb.OutOfMemoryException as e:
-        raise OutOfMemory(e) from e
-    except duckdb.Error as e:
-        raise BadQuery(sentence(e)) from e
+    return con.sql(query)
 
 
 def _explained(con: DuckDBPyConnection, query: str) -> str:
@@ -102,9 +132,9 @@ def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
     DuckDB sums BIGINT to HUGEINT; such a column is Int64 here, or text where it does not fit.
     Raises OutOfMemory.
     """
-    names, types = relation.columns, [str(t) for t in relation.types]
-    if len(set(names)) < len(names):
-        names = _distinct(names)
+    import polars as pl  # only now: `rows` does without, and saves its import
+
+    names, types = _distinct(relation.columns), [str(t) for t in relation.types]
     casts = []
     for i, (name, kind) in enumerate(zip(names, types, strict=True)):
         source = f"#{i + 1}"

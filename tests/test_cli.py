@@ -117,7 +117,7 @@ def test_a_query_imports_no_compiler_and_no_store(warehouse: Path, tmp_path: Pat
     imported(query, tmp_path)  # what is computed once is kept
     modules = imported(query, tmp_path)
     assert not (NEVER - {"fsspec"}) & modules  # DuckDB reads the files through one of its own
-    assert not {"llvmlite", "numba"} & modules
+    assert not {"llvmlite", "numba", "polars"} & modules
 
 
 def test_a_small_ingest_imports_no_engine(demo_job: Path, tmp_path: Path) -> None:

@@ -27,14 +27,14 @@ def sql(
       retime sql "FROM sync_tax ORDER BY wait_ns DESC"
       retime sql "SELECT rank, sum(wait_ns) FROM waits GROUP BY rank" --job run-7 --json
     """
+    from .. import query as queries
     from .. import terminal
 
     text = sys.stdin.read() if query == "-" else query
-    frame = open_warehouse(warehouse).sql(text, job)
-    rows = frame.to_dicts()
+    names, rows = queries.rows(open_warehouse(warehouse).connect(job), text)
     if json:
         return print_json(rows)
-    terminal.show_table(terminal.console(), rows, names=frame.columns, raw=True, limit=limit)
+    terminal.show_table(terminal.console(), rows, names=names, raw=True, limit=limit)
 
 
 def tables(

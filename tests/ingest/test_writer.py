@@ -56,3 +56,26 @@ def test_a_producer_that_waits_is_told_of_a_failure(
 
     with pytest.raises(OSError, match="disk full"):
         write_all()
+
+
+def test_small_files_are_not_compressed_and_hold_the_same_rows(tmp_path: Path) -> None:
+    table = TABLES["ranks"]
+    for n, codecs in ((writer.PLAIN_ROWS, {"UNCOMPRESSED"}), (writer.PLAIN_ROWS + 1, {"ZSTD"})):
+        ranks = [r % 7 for r in range(n)]
+        batch = table.batch({"rank": ranks, "host": [f"h{r}" for r in ranks], "pid": range(n)})
+        files = []
+        for size in (n, 100):  # however the rows come
+            folder = tmp_path / f"{n}-{size}"
+            folder.mkdir()
+            parts = PartWriter(folder)
+            for at in range(0, n, size):
+                parts.write("ranks", batch.slice(at, size))
+            (written,) = parts.close()
+            path = folder / written.file
+            files.append(path.read_bytes())
+            assert (written.rows, written.bytes) == (n, len(files[-1]))
+            found = pq.ParquetFile(path)
+            assert found.read().to_pylist() == batch.to_pylist()
+            group = found.metadata.row_group(0)
+            assert {group.column(i).compression for i in range(group.num_columns)} == codecs
+        assert files[0] == files[1]
