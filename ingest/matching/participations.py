@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from ..ordered import narrow
 from . import clocks as clock
 from . import sequences
 from .sequences import Sequence
@@ -307,7 +308,7 @@ def _whole_size(
 
 def runs(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Order by keys (first is the most significant) and the indices where runs begin in it."""
-    order = np.lexsort(keys[::-1])
+    order = np.lexsort([narrow(key) for key in reversed(keys)])
     new = np.zeros(len(order), dtype=bool)
     if len(order):
         new[0] = True

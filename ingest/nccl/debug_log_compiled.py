@@ -114,6 +114,7 @@ class _Pass:
         self._slow = np.zeros((_SLOW_LINES, 3), np.int64)
         self._scratch = np.zeros(128, np.uint8)
         self._writers, self._texts = Texts(_MOST_WRITERS, 64), Texts(_MOST_TEXTS, 64)
+        self._lately = np.full(1 << of.LATELY_BITS, -1, np.int64)
         self._kind_texts = Texts(_MOST_KINDS, 64)
         self._call_codes, self._choice_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
         self._calls = np.zeros((_MOST_CODES, of.CALL_COLUMNS), np.int64)
@@ -160,7 +161,7 @@ class _Pass:
                 self._numbered.counters, self._calls, self._choices, self._kinds, self._scratch,
                 *self._links.arrays(),
                 self._writers.table, self._texts.table, self._kind_texts.table,
-                self._call_codes.table, self._choice_codes.table,
+                self._call_codes.table, self._choice_codes.table, self._lately,
             )  # fmt: skip
             now = state.tolist()
             edges, moved = self._links.edges, self._links.moved
@@ -345,6 +346,7 @@ class _Pass:
         for table in (self._writers, self._texts, self._kind_texts, self._call_codes,
                       self._choice_codes):  # fmt: skip
             table.clear()
+        self._lately[:] = -1
         for known in (self._calls, self._choices, self._kinds):
             known[:] = 0
         self._links.clear()

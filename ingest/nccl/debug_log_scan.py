@@ -23,6 +23,7 @@ from .bytes_at import (
     line_start,
     lowest_bit,
     vector_scan,
+    word,
     word_at,
 )
 from .debug_log_edges import comm_of, link_rows, of_pointer, ring_rows, told, tree_rows
@@ -30,8 +31,8 @@ from .debug_log_scan_calls import call_row, has_call, has_choice, said_call
 from .debug_log_scan_inits import noted_inits, said_inits
 from .debug_log_scan_kinds import is_link, is_special, kind_of, may_name_nics, was_said
 from .debug_log_scan_links import said_of_links
-from .debug_log_words import MARKED, header, marked_line
-from .tables_at import FULL, intern, intern_numbers, recode
+from .debug_log_words import MARKED, header, is_host, marked_line
+from .tables_at import FULL, ends_text, intern, intern_numbers, recode
 
 NULL = of.NULL
 
@@ -105,17 +106,42 @@ def intern_all(buf, bounds, table, codes):
     return np.int64(bounds.shape[0])
 
 
+_MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
+_LEAST_HEADER = 9
+
+
 @inlined
-def _links(buf, at, start, t, stop, state, edges, moved, said, who, lists, comms, names, members,
-           hosts, routes, pointers, seen, seen_slots, writers, texts, route_codes,
+def _lately(buf, low, at, slot, lately, writers):
+    """(where a header begins that ends before `at`, code of its text), by a writer seen lately.
+
+    (-1, -1) where none is at hand. The header is the one that `header` finds: it found the same
+    text before, and what stands before that is none of a host's name.
+    """
+    code = lately[slot]
+    if code >= 0:
+        start = ends_text(buf, low, at, code, writers)
+        if start == low or (start > low and not is_host(byte(buf, start - 1))):
+            return start, code
+    return np.int64(-1), np.int64(-1)
+
+
+@inlined
+def _writer(buf, start, at, slot, lately, writers):
+    """The code of the header from start to `at`, which is the slot's from now on; or FULL."""
+    code = intern(buf, start, at, writers)
+    if code >= 0:
+        lately[slot] = code
+    return code
+
+
+@inlined
+def _links(buf, writer, start, t, stop, state, edges, moved, said, who, lists, comms, names,
+           members, hosts, routes, pointers, seen, seen_slots, texts, route_codes,
            pointer_codes):  # fmt: skip
     """Adds the rows of a line of links whose text is at t: DONE, or why it cannot."""
     kind = said_of_links(buf, t, stop, state, said)
     if kind == of.IS_NEITHER:
         return of.BARRIER
-    writer = intern(buf, start, at, writers)
-    if writer == FULL:
-        return of.TABLES_FULL
     how = who[writer, of.W_HOW]
     if how == of.UNKNOWN:
         state[of.CODE] = writer
@@ -189,14 +215,16 @@ def _links(buf, at, start, t, stop, state, edges, moved, said, who, lists, comms
 @jit
 def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges, moved, said, who,
          lists, comms, names, members, hosts, routes, pointers, seen, seen_slots, route_codes,
-         pointer_codes, writers, texts, kind_texts, call_codes, choice_codes):  # fmt: skip
+         pointer_codes, writers, texts, kind_texts, call_codes, choice_codes,
+         lately):  # fmt: skip
     """Reads lines from `state[POS]` on that begin before `state[LIMIT]`; why it stopped.
 
     `calls[code]` is what is known of a kind of call; `choices` and `kinds` are (known, lines) by
     code, for lines that name NICs the turns at which they said nothing new. `slow` gets (start,
     end, code of its kind or -1) of lines to be read by themselves, which give no rows. From `edges`
-    to `pointer_codes` all is as `CompiledLinks.arrays` has it. The last five are tables: of texts,
-    and of calls and choices by their numbers.
+    to `pointer_codes` all is as `CompiledLinks.arrays` has it. Then come five tables: of texts,
+    and of calls and choices by their numbers. `lately` has codes of writers by what their headers
+    end in, -1 for none: most lines are of one that wrote a few lines before.
     """
     n = state[of.N]
     limit = state[of.LIMIT]
@@ -216,11 +244,20 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
             return of.BARRIER
         if _INFO(buf, at + 6):
             t = at + 11
-            start = header(buf, max(p, at - 500), at)
+            low = max(p, at - 500)
+            start = np.int64(-1)
+            writer = np.int64(-1)
+            slot = np.int64(0)
+            if at - low >= _LEAST_HEADER:
+                slot = np.int64((word(buf, at - 8) * _MULTIPLIER) >> np.uint64(64 - of.LATELY_BITS))
+                start, writer = _lately(buf, low, at, slot, lately, writers)
+                if start < 0:
+                    start = header(buf, low, at)
             if may_name_nics(buf, t, stop):
                 if start < 0:
                     return of.BARRIER
-                writer = intern(buf, start, at, writers)
+                if writer < 0:
+                    writer = _writer(buf, start, at, slot, lately, writers)
                 line = intern(buf, t, stop, texts)
                 if writer == FULL or line == FULL:
                     return of.TABLES_FULL
@@ -236,10 +273,14 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
             if is_link(buf, t):
                 if start < 0 or _TREE(buf, t):
                     return of.BARRIER
+                if writer < 0:
+                    writer = _writer(buf, start, at, slot, lately, writers)
+                if writer == FULL:
+                    return of.TABLES_FULL
                 why = _links(
-                    buf, at, start, t, stop, state, edges, moved, said, who, lists, comms, names,
-                    members, hosts, routes, pointers, seen, seen_slots, writers, texts,
-                    route_codes, pointer_codes,
+                    buf, writer, start, t, stop, state, edges, moved, said, who, lists, comms,
+                    names, members, hosts, routes, pointers, seen, seen_slots, texts, route_codes,
+                    pointer_codes,
                 )  # fmt: skip
                 if why != of.DONE:
                     return why
@@ -250,7 +291,8 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                 continue
             if start >= 0:
                 if said_call(buf, t, stop, state):
-                    writer = intern(buf, start, at, writers)
+                    if writer < 0:
+                        writer = _writer(buf, start, at, slot, lately, writers)
                     name = intern(buf, t, state[of.SAID_NAME_END], texts)
                     if writer == FULL or name == FULL:
                         return of.TABLES_FULL
@@ -277,7 +319,8 @@ def scan(buf, state, slow, rows, counters, calls, choices, kinds, scratch, edges
                     if has_choice(buf, t, min(stop, t + 96)):
                         if stop - t > 400:
                             return of.BARRIER
-                        writer = intern(buf, start, at, writers)
+                        if writer < 0:
+                            writer = _writer(buf, start, at, slot, lately, writers)
                         line = intern(buf, t, stop, texts)
                         if writer == FULL or line == FULL:
                             return of.TABLES_FULL

@@ -11,7 +11,7 @@ CODE = Code(
         Function(
             "scan",
             "u1:1 i8:1 i8:2 i8:2 i8:1 i8:2 i8:2 i8:2 u1:1 i8:2 i8:2 i8:1 i8:2 i8:1 i8:2 i8:2 i8:2 "
-            "i8:2 i8:2 i8:2 i8:2 i4:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
+            "i8:2 i8:2 i8:2 i8:2 i4:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1 i8:1",
         ),
         Function("said_inits", "u1:1 i8:2 i8 i8:2 i8:1", returns=False),
         Function("noted_inits", "i8:2 i8:2 i8 i8 i8:2 i8:1 i8:1 i8:1 i8:1 i8:2 i8:1"),

@@ -25,6 +25,9 @@ forgotten (CLEARED); how often NICs got names (NIC_TURN, from 1 on); and of link
 communicators, rings that are cut and those of one rank, whether that was told (TOLD_) and how many
 more there were (N_). While the log is surveyed: places in communicators so far (N_COMMS)."""
 
+LATELY_BITS = 12
+"""Of the number of a slot for a writer that wrote lately."""
+
 ROW_COLUMNS = ("comm", "seq", "rank", "op", "dtype", "in_bytes", "out_bytes", "group_size", "root",
                "peer", "event_id")  # fmt: skip
 """Columns of a row; behind them `member`, the communicator whose place `root` or `peer` is."""

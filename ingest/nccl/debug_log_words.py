@@ -75,7 +75,8 @@ def _digits_back(buf, p, low):
 
 
 @jit
-def _is_host(c):
+def is_host(c):
+    """Whether this byte may be one of a host's name."""
     return (
         0x61 <= c <= 0x7A
         or 0x30 <= c <= 0x39
@@ -105,7 +106,7 @@ def header(buf, low, at):
     end = q - 1
     p = end
     letters = False
-    while p > low and _is_host(byte(buf, p - 1)):
+    while p > low and is_host(byte(buf, p - 1)):
         p -= 1
         if end - p > 200:
             return -1

@@ -96,6 +96,22 @@ def intern(buf, start, end, table):
 
 
 @jit
+def ends_text(buf, low, end, code, table):
+    """Where the text of a code in a table of `Texts` begins that ends before `end`, if it does.
+
+    -1 where it does not, or would begin before `low`.
+    """
+    most = table[MOST]
+    offsets = _HEAD + 2 * most
+    at = table[offsets + code]
+    start = end - (table[offsets + code + 1] - at)
+    arena = 8 * (offsets + 2 * most + 1)
+    if start < low or not _same(buf, start, end, table, arena + at):
+        return np.int64(-1)
+    return start
+
+
+@jit
 def _place(a, b, c, seed):
     mixed = _mixed(_mixed(_mixed(np.uint64(seed), np.uint64(a)), np.uint64(b)), np.uint64(c))
     mixed *= np.uint64(0xC4CEB9FE1A85EC53)

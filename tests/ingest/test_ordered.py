@@ -2,9 +2,10 @@
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from retime.ingest.ordered import order_by
+from retime.ingest.ordered import narrow, order_by
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -36,3 +37,17 @@ def test_rows_that_are_in_order_are_left_alone():
     assert found is not None
     assert found.tolist() == [0, 2, 1, 3, 4, 5]
     assert order_by([pa.nulls(4, pa.int64())]) is None
+
+
+@pytest.mark.parametrize("low", [-(1 << 63), -3, 0, (1 << 63) - 65536])
+def test_integers_that_have_room_in_16_bits_keep_their_order_in_them(low):
+    key = low + np.array([0, 65535, 7, 32768], np.int64)
+    assert narrow(key).dtype == np.uint16
+    assert np.argsort(narrow(key)).tolist() == [0, 2, 3, 1]
+
+
+def test_other_keys_are_given_back_as_they_are():
+    wide = np.array([-(1 << 63), (1 << 63) - 1])
+    for key in (wide, np.array([0, 1 << 16]), np.array([0.5, 0.25]), np.array([True, False])):
+        assert narrow(key) is key
+    assert not len(narrow(np.empty(0, np.int64)))
