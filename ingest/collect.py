@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from .ordered import order_by
+from .ordered import order_by, taken
 from .schema import TABLES, TEXT, Problem, Table, problem_rows
 
 if TYPE_CHECKING:
@@ -160,7 +160,10 @@ def in_order(table: Table, batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows in the order that the table's files have; equal ones as they come."""
     keys = [k for k in table.sort if batch.schema.field(k).type in (pa.int64(), pa.int32())]
     order = order_by([batch[k] for k in keys])
-    return batch if order is None else batch.take(pa.array(order))
+    if order is None:
+        return batch
+    rows = pa.array(order)
+    return pa.RecordBatch.from_arrays([taken(c, rows) for c in batch.columns], schema=batch.schema)
 
 
 def _sound(text: str) -> str:

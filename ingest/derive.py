@@ -28,7 +28,7 @@ from .manifest import (
     generation_part,
     part_of_source,
 )
-from .ordered import order_by
+from .ordered import order_by, taken
 from .schema import TABLES, Problem, problem_rows
 from .store import Folder, Place, reading
 from .suggested import command
@@ -266,7 +266,7 @@ def _sorted(name: str, tables: dict[str, pa.Table]) -> pa.Table:
     schema, columns = table.schema, table.columns
     del table
     for i in range(len(columns)):
-        columns[i] = columns[i].take(order)
+        columns[i] = taken(columns[i], order)
     return pa.table(columns, schema=schema)
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+
+Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 
 
 def order_by(columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray | None:
@@ -18,7 +21,10 @@ def order_by(columns: Sequence[pa.Array | pa.ChunkedArray]) -> np.ndarray | None
         if null:
             keys.append(column.is_null().to_numpy(zero_copy_only=False))
             column = column.fill_null(0)
-        keys.append(column.to_numpy(zero_copy_only=False))
+        key = column.to_numpy(zero_copy_only=False)
+        # One that all rows have says nothing, and would keep the sort from seeing their runs.
+        if key[0] != key[-1] or np.any(key != key[0]):
+            keys.append(key)
     if not keys or _in_order(keys):
         return None
     # Rows come in runs that are in order, which a stable sort puts together.
@@ -35,6 +41,13 @@ def narrow(key: np.ndarray) -> np.ndarray:
         return key
     low, high = key.min(), key.max()
     return (key - low).astype(np.uint16) if int(high) - int(low) < 1 << 16 else key
+
+
+def taken(column: Column, order: pa.Array) -> Column:
+    """The rows of a column in an order of all of them; one that is the same in any is itself."""
+    if column.null_count == len(column):
+        return column
+    return column.take(order)
 
 
 def _in_order(keys: list[np.ndarray]) -> bool:

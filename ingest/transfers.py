@@ -58,9 +58,9 @@ def _looked_up(ids: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndar
 
 
 def _on_clocks(transfers: pa.Table, joined: Joined) -> tuple[pa.Table, list[Problem]]:
-    clock, words = codes(transfers.column("clock"))
+    clock, words = _coded(transfers.column("clock"))
     rank = ints(transfers, "rank")
-    source, sources = codes(transfers.column("source"))
+    source, sources = _coded(transfers.column("source"))
     own, strange = _own_clocks(rank, clock, source, sources, words, joined)
     if not strange.any():
         return transfers, []
@@ -88,6 +88,19 @@ def _on_clocks(transfers: pa.Table, joined: Joined) -> tuple[pa.Table, list[Prob
             count=int(lost.sum()),
         )
     ]
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
+    """`codes` of a column of dictionaries, of which only the texts are looked at, not each row."""
+    whole = column.unify_dictionaries().combine_chunks()
+    chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
+    if len(chunks) != 1:  # no rows, or too many for one
+        return codes(column)
+    (chunk,) = chunks
+    assert isinstance(chunk, pa.DictionaryArray)
+    code, words = codes(pa.chunked_array([chunk.dictionary]))
+    rows = chunk.indices.fill_null(len(code)).to_numpy(zero_copy_only=False)
+    return np.append(code, -1)[rows], words
 
 
 def _own_clocks(

@@ -170,7 +170,7 @@ class _Pass:
         self._state[of.EVERY], self._state[of.MOST_MOVED] = BATCH, collect.BATCH_ROWS
         self._state[of.HAS_PROXIES] = has_proxies
         self._slow = np.zeros((_SLOW_LINES, 2), np.int64)
-        self._bounds = np.zeros(3, np.int64)
+        self._bounds = np.zeros(4, np.int64)
         self._header_texts, self._texts = Texts(_MOST_HEADERS, 256), Texts(_MOST_TEXTS, 64)
         self._shape_codes, self._label_codes = Triples(_MOST_CODES), Triples(_MOST_CODES)
         self._headers = memory.untouched(_MOST_HEADERS, of.HEADER_COLUMNS)

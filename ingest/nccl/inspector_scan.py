@@ -54,7 +54,8 @@ LEARN = -3
 def _line(buf, p, stop, state, bounds, steps):
     """Reads a whole line: OPERATION, PROXY or DUMP where it is one of these, as printed.
 
-    `bounds` gets where the header begins (-1: none) and ends, and where metadata does (0: none).
+    `bounds` gets where the header begins (-1: none) and ends, and where metadata does (0: none);
+    its last place is for `_number`.
     """
     bounds[0] = -1
     bounds[2] = 0
@@ -107,7 +108,8 @@ def _line(buf, p, stop, state, bounds, steps):
 @inlined
 def _number(buf, state, left, bounds, headers, places, header_texts):
     """The number of what a line's header says, or of the dump's it is in; -1 where its line is to
-    be read by itself, LEARN for a header not known yet, FULL where the table is."""
+    be read by itself, LEARN for a header not known yet, FULL where the table is. The code of a
+    header's text goes to `bounds`."""
     number = np.int64(-1)
     if bounds[0] < 0:
         if state[of.CONTEXT] >= 0 and state[left] > 0:
@@ -119,6 +121,7 @@ def _number(buf, state, left, bounds, headers, places, header_texts):
         if headers[code, of.H_HOW] == of.UNKNOWN:
             state[of.CODE] = code
             return LEARN
+        bounds[3] = code
         if headers[code, of.H_HOW] == of.KNOWN:
             number = headers[code, of.H_NUMBER]
     if number >= 0 and not places[number, of.P_METADATA] and (bounds[0] < 0 or bounds[2]):
@@ -127,14 +130,13 @@ def _number(buf, state, left, bounds, headers, places, header_texts):
 
 
 @inlined
-def _begun(buf, state, number, bounds, versions, header_texts, texts):
-    """Begins a dump whose first line the state holds: DONE; SLOW_LINES where the one before is not
-    at its end."""
+def _begun(buf, state, number, code, versions, texts):
+    """Begins a dump whose first line the state holds, by its header's number and code: DONE;
+    SLOW_LINES where the one before is not at its end."""
     if max(state[of.LEFT_COLL], max(state[of.LEFT_P2P], state[of.LEFT_PROXY])) > 0:
         return of.SLOW_LINES
     which = intern(buf, state[of.NAME], state[of.NAME_END], texts)
-    code = intern(buf, bounds[0], bounds[1], header_texts)
-    if which == FULL or code == FULL:
+    if which == FULL:
         return of.TABLES_FULL
     if versions[which] == of.UNKNOWN:
         state[of.CODE] = which
@@ -226,7 +228,7 @@ def scan(buf, state, slow, rows, moved, steps, headers, places, shapes, labels, 
             if found == DUMP:
                 named = number >= 0 and bounds[0] >= 0 and bounds[2] > 0
                 if named and version(buf, bounds[2], state):
-                    why = _begun(buf, state, number, bounds, versions, header_texts, texts)
+                    why = _begun(buf, state, number, bounds[3], versions, texts)
                     if why == of.DONE:
                         state[of.N_RECORDS] += 1
                         p = end + 1

@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from retime.ingest import joining, matching, transfers
 from retime.ingest.matching import hosts
@@ -161,6 +162,24 @@ def test_transfers_are_on_the_clock_of_their_rank_or_without_times():
 
 EPOCH_US, ZERO_US = 1_780_000_000_000_000, 5_000_000
 """The trace's base, and how long the process had run then."""
+
+
+def test_transfers_in_pieces_with_texts_of_their_own_are_on_the_same_clocks():
+    out = join(booted(see.operations(), clock="host"))
+    rows = [
+        {"rank": rank, "start_ns": n, "end_ns": n + 1, "clock": clock, "source": source}
+        for n, (rank, clock, source) in enumerate(
+            [(0, "boot", "rocprof"), (0, None, None), (1, "host", "inspector"),
+             (0, "host", "nsys"), (0, "boot", "inspector"), (None, "gpu", "rocprof")]
+        )
+    ]  # fmt: skip
+    whole = transfers.derived(see.table("transfers", rows), out, out.collectives)
+    pieces = pa.concat_tables([see.table("transfers", [row]) for row in rows])
+    found = transfers.derived(pieces, out, out.collectives)
+    assert found[0].to_pylist() == whole[0].to_pylist()
+    assert found[1] == whole[1]
+    nowhere = transfers.derived(see.table("transfers", [{"rank": 0}]), out, out.collectives)
+    assert nowhere[0]["clock"].to_pylist() == [None]
 
 
 def profiled(folder, rank, *, starts, durations):

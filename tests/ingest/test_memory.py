@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from retime.ingest import memory
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKE = "from benchmarks.tiled import write_tiled; from pathlib import Path; import sys; "
@@ -41,3 +42,11 @@ def test_memory_does_not_grow_with_the_trace(tmp_path: Path):
     small, large = peak_mb(80, tmp_path), peak_mb(240, tmp_path)
     assert large < 450
     assert large - small < 120
+
+
+def test_memory_that_nobody_has_touched_is_zeros():
+    for shape in ((3,), (2, 5), (0, 4)):
+        numbers = memory.untouched(*shape)
+        assert (numbers.shape, numbers.dtype.name, numbers.any()) == (shape, "int64", False)
+        numbers[...] = 7
+        assert numbers.all()

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
-from retime.ingest.ordered import narrow, order_by
+from retime.ingest.ordered import narrow, order_by, taken
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -51,3 +51,23 @@ def test_other_keys_are_given_back_as_they_are():
     for key in (wide, np.array([0, 1 << 16]), np.array([0.5, 0.25]), np.array([True, False])):
         assert narrow(key) is key
     assert not len(narrow(np.empty(0, np.int64)))
+
+
+def test_a_column_that_all_rows_have_alike_changes_no_order():
+    times, rank = pa.array([5, 9, 1, 9, 1], pa.int64()), pa.array([3] * 5, pa.int32())
+    alone, beside = order_by([times]), order_by([rank, times, rank])
+    assert alone is not None
+    assert beside is not None
+    assert alone.tolist() == beside.tolist() == [2, 4, 0, 1, 3]
+    assert order_by([rank, rank]) is None
+    found = order_by([pa.array([None, 3, 3], pa.int32())])
+    assert found is not None
+    assert found.tolist() == [1, 2, 0]
+
+
+def test_columns_are_taken_in_an_order():
+    order = pa.array([2, 0, 1])
+    nothing = pa.nulls(3, pa.dictionary(pa.int32(), pa.string()))
+    assert taken(nothing, order).equals(nothing.take(order))
+    assert taken(pa.array([1, None, 3]), order).to_pylist() == [3, 1, None]
+    assert taken(pa.chunked_array([["a"], ["b", None]]), order).to_pylist() == [None, "a", "b"]
