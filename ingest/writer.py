@@ -35,11 +35,8 @@ _DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_
 """Integers that grow along a file: stored as differences."""
 
 _READ_WHOLE = ("_made_tasks", "_made_task_edges")
-"""Tables of numbers alone of which each replay reads all: not packed, which takes longer to undo
-than what the encodings do and saves a third of few bytes."""
-
-_READ_WHOLE_DELTA = ("what", "dur_ns", "preds", "back")
-"""Of these further columns that are stored as differences."""
+"""Tables of which each replay reads all: packed so that unpacking takes hardly any time, to some
+more bytes."""
 
 _MIXED = ("topology", "transfers")
 """Tables of many short rows whose texts come mixed: the least and greatest text of a row group
@@ -161,9 +158,8 @@ class _TableFile:
     def __init__(self, table: str, path: Path, seen: Seen | None):
         schema = TABLES[table].schema
         text = [f.name for f in schema if f.type == TEXT]
+        delta = [f.name for f in schema if f.name in _DELTA]
         is_read_whole = table in _READ_WHOLE
-        as_delta = (*_DELTA, *_READ_WHOLE_DELTA) if is_read_whole else _DELTA
-        delta = [f.name for f in schema if f.name in as_delta]
         rest = [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
         numbers = [f.name for f in schema if f.type != TEXT]
         self.table = table
@@ -177,9 +173,9 @@ class _TableFile:
             self._writer = pq.ParquetWriter(
                 self._file,
                 schema,
-                compression="none" if is_read_whole else "zstd",
+                compression="lz4" if is_read_whole else "zstd",
                 compression_level=None if is_read_whole else 1,
-                use_dictionary=text + [c for c in rest if c not in as_delta],  # type: ignore[arg-type]
+                use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
                 column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
                 write_batch_size=ENCODED_ROWS,
                 write_statistics=numbers if table in _MIXED else True,  # type: ignore[arg-type]
