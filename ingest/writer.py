@@ -42,11 +42,8 @@ _DELTA = ("event_id", "start_ns", "end_ns", "correlation", "external_id", "time_
 """Integers that grow along a file: stored as differences."""
 
 _READ_WHOLE = ("_made_tasks", "_made_task_edges")
-"""Tables of numbers alone of which each replay reads all: not packed, which takes longer to undo
-than what the encodings do and saves a third of few bytes."""
-
-_READ_WHOLE_DELTA = ("what", "dur_ns", "preds", "back")
-"""Of these further columns that are stored as differences."""
+"""Tables of which each replay reads all: packed so that unpacking takes hardly any time, to some
+more bytes."""
 
 _MIXED = ("topology", "transfers")
 """Tables of many short rows whose texts come mixed: the least and greatest text of a row group
@@ -178,20 +175,19 @@ class _TableFile:
             return self._writer
         schema = TABLES[self.table].schema
         text = [f.name for f in schema if f.type == TEXT]
-        is_small, is_read_whole = self.rows <= PLAIN_ROWS, self.table in _READ_WHOLE
-        plain = is_small or is_read_whole
-        as_delta = (*_DELTA, *_READ_WHOLE_DELTA) if is_read_whole else _DELTA
-        delta = [f.name for f in schema if f.name in as_delta]
-        rest = [] if is_small else [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
+        plain = self.rows <= PLAIN_ROWS
+        packed = "none" if plain else "lz4" if self.table in _READ_WHOLE else "zstd"
+        delta = [f.name for f in schema if f.name in _DELTA]
+        rest = [] if plain else [f.name for f in schema if f.type in (pa.int32(), pa.int64())]
         numbers = [f.name for f in schema if f.type != TEXT]
         # Opened here: the writer leaves its file open where closing meets a full disk.
         self._file = pa.BufferedOutputStream(pa.OSFile(str(self._path), "wb"), BUFFERED_BYTES)
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
-            compression="none" if plain else "zstd",
-            compression_level=None if plain else 1,
-            use_dictionary=text + [c for c in rest if c not in as_delta],  # type: ignore[arg-type]
+            compression=packed,
+            compression_level=1 if packed == "zstd" else None,
+            use_dictionary=text + [c for c in rest if c not in _DELTA],  # type: ignore[arg-type]
             column_encoding=dict.fromkeys(delta, "DELTA_BINARY_PACKED"),
             write_batch_size=ENCODED_ROWS,
             write_statistics=numbers if self.table in _MIXED else True,  # type: ignore[arg-type]

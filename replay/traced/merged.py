@@ -14,7 +14,7 @@ from ...ingest.tasks.kinds import NULL, Kind
 from ...ingest.tasks.piece import COLUMNS, EXTRA
 from ..graph import TaskGraph
 from ..sweep import beside
-from . import gathered, likeness, memory, windows
+from . import columns, gathered, likeness, memory, windows
 from . import order as ordering
 
 Columns = Mapping[str, np.ndarray]
@@ -253,13 +253,13 @@ def _columns(
 ) -> list[Callable[[], None]]:
     """What fills the columns that no replay is needed for, some tasks each."""
     arrays = (
-        order, *(tasks[c] for c in gathered.TASKS),
-        *(known.columns[c] for c in gathered.PARTS), known.arrive[known.first], known.first, KIND,
+        order, *(tasks[c] for c in columns.TASKS),
+        *(known.columns[c] for c in columns.PARTS), known.arrive[known.first], known.first, KIND,
         table, _shape_codes(words.shapes), int(NULL), int(Kind.JOIN),
-        *(room[c] for c in gathered.COLUMNS),
+        *(room[c] for c in columns.COLUMNS),
     )  # fmt: skip
     cuts = np.linspace(0, len(order), PIECES + 1).astype(int).tolist()
-    return [partial(gathered.columns, a, b, *arrays) for a, b in pairwise(cuts)]
+    return [partial(columns.fill, a, b, *arrays) for a, b in pairwise(cuts)]
 
 
 def one_by_one(*calls: Callable[[], Any]) -> list[Any]:

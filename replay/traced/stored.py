@@ -24,7 +24,7 @@ NARROW = {"what": np.int8, "preds": np.int16, "step": np.int32}
 ROWS_A_BYTE = 8
 """Most that a file of tasks or participations can have: those of real ones take bytes each."""
 
-EDGES_A_TASK = 64
+EDGES_A_TASK = 16
 """Most that there can be: real ones have two or so."""
 
 EDGES_A_PART = 2

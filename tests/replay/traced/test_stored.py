@@ -165,7 +165,8 @@ def test_tasks_by_time_then_by_what_they_are(rows):
     places = np.array([w.place for w in stored.WHAT])
     none = np.full(len(rows), -1, np.int32)
     ties = places, what.astype(np.int8), dur, event, none, np.zeros(1, np.int32)
-    ((found, place),) = windows.by_time(key, ties, merged.one_by_one)
+    found, place = np.empty((2, len(rows)), np.int32)
+    assert windows.by_time(key, ties, found, place, merged.one_by_one) == []
     is_work = what <= stored.LAST_ACTIVITY
     wanted = np.lexsort(
         (np.arange(len(rows)), np.where(is_work, event, 0), np.where(is_work, dur, 0),
