@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -45,9 +46,12 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
     """(byte offset, lines) of some MB; the last may lack its end in the file.
 
     All is read once, into the place where it stays, and hashed on the way, by a thread of its own
-    where there are several.
+    where there are several. Lines stay as they are until so many blocks more than there are threads
+    were asked for: then others take their place, as pages never touched cost more to get than to
+    fill.
     """
-    room = _room(BLOCK_BYTES)
+    rooms = itertools.cycle([_room(BLOCK_BYTES) for _ in range(threads + 2)])
+    room = next(rooms)
     n = start = at = 0
     dropping = False
     with source.open_hashed(threads > 1) as f:
@@ -66,7 +70,7 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
             if n < BLOCK_BYTES:
                 continue
             if end := _last_end(room, n):
-                whole, room = room, _moved(room, end, n)
+                whole, room = room, _moved(room, end, n, next(rooms))
                 yield start, _ended(whole, end)
                 start += end
                 n -= end
@@ -88,10 +92,11 @@ def _room(n: int) -> np.ndarray:
     return np.empty(n + BLOCK + 1 + PAD, np.uint8)
 
 
-def _moved(room: np.ndarray, first: int, last: int) -> np.ndarray:
-    """New room that begins with the bytes from `first` to `last` of another."""
+def _moved(room: np.ndarray, first: int, last: int, to: np.ndarray | None = None) -> np.ndarray:
+    """Room that begins with the bytes from `first` to `last` of another: `to` where they fit, so
+    that a block can be read behind them; else it is new."""
     n = last - first
-    new = _room(max(n, BLOCK_BYTES))
+    new = to if to is not None and n <= BLOCK_BYTES else _room(max(n, BLOCK_BYTES))
     new[:n] = room[first:last]
     return new
 
