@@ -45,23 +45,20 @@ def lines_of(text: bytes) -> Lines:
 def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, Lines]]:
     """(byte offset, lines) of some MB; the last may lack its end in the file.
 
-    All is read once, into the place where it stays, and hashed on the way, by a thread of its own
-    where there are several. Lines stay as they are until so many blocks more than there are threads
-    were asked for: then others take their place, as pages never touched cost more to get than to
-    fill.
+    All is read once, into the place where it stays, and hashed on the way. Lines stay as they are
+    until one block more than there are `threads` was asked for: then others take their place, as
+    pages never touched cost more to get than to fill.
     """
     rooms = itertools.cycle([_room(BLOCK_BYTES) for _ in range(threads + 2)])
     room = next(rooms)
     n = start = at = 0
     dropping = False
-    with source.open_hashed(threads > 1) as f:
+    with source.open_hashed() as f:
         while got := _read(f, memoryview(room)[n : n + BLOCK]):
             at += got
             if dropping:
                 end = room[:got].tobytes().find(b"\n") + 1
                 if not end:
-                    # What hashes the bytes before may be at it still.
-                    room = _room(BLOCK_BYTES)
                     continue
                 room, n, dropping = _moved(room, end, got), got - end, False
                 start = at - n
@@ -77,7 +74,7 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
             if n > MAX_LINE_BYTES:
                 told = f"a line of more than {MAX_LINE_BYTES} bytes; left out"
                 odd("long_line", told, "lost", offset=start)
-                room, n, dropping = _room(BLOCK_BYTES), 0, True
+                n, dropping = 0, True
             elif n >= BLOCK_BYTES:
                 room = _moved(room, 0, n)
         if n:
@@ -121,7 +118,7 @@ def _last_end(room: np.ndarray, n: int) -> int:
 
 
 def _ended(room: np.ndarray, n: int) -> Lines:
-    """The first `n` bytes as lines. What is behind them may be hashed still: it stays as it is."""
+    """The first `n` bytes as lines."""
     if not n or room[n - 1] != 0x0A:
         room[n] = 0x0A
         n += 1
