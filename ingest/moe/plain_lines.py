@@ -54,7 +54,7 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
     n = start = at = 0
     dropping = False
     with source.open_hashed() as f:
-        while got := _read(f, memoryview(room)[n : n + BLOCK]):
+        while got := _read(f, room.data[n : n + BLOCK]):
             at += got
             if dropping:
                 end = room[:got].tobytes().find(b"\n") + 1
