@@ -45,20 +45,22 @@ def lines_of(text: bytes) -> Lines:
 def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, Lines]]:
     """(byte offset, lines) of some MB; the last may lack its end in the file.
 
-    All is read once, into the place where it stays, and hashed on the way. Lines stay as they are
-    until one block more than there are `threads` was asked for: then others take their place, as
-    pages never touched cost more to get than to fill.
+    All is read once, into the place where it stays, and hashed on the way, by a thread of its own
+    where there are several. Lines stay as they are until one block more than there are `threads`
+    was asked for: then others take their place, as pages never touched cost more to get than to
+    fill.
     """
     rooms = itertools.cycle([_room(BLOCK_BYTES) for _ in range(threads + 2)])
     room = next(rooms)
     n = start = at = 0
     dropping = False
-    with source.open_hashed() as f:
-        while got := _read(f, room.data[n : n + BLOCK]):
+    with source.open_hashed(threads > 1) as f:
+        while got := _read(f, room.data[n : n + (BLOCK if dropping else _missing(n))]):
             at += got
             if dropping:
                 end = room[:got].tobytes().find(b"\n") + 1
                 if not end:
+                    room = _room(BLOCK_BYTES)  # what hashes those bytes may be at it still
                     continue
                 room, n, dropping = _moved(room, end, got), got - end, False
                 start = at - n
@@ -74,7 +76,7 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
             if n > MAX_LINE_BYTES:
                 told = f"a line of more than {MAX_LINE_BYTES} bytes; left out"
                 odd("long_line", told, "lost", offset=start)
-                n, dropping = 0, True
+                room, n, dropping = _room(BLOCK_BYTES), 0, True
             elif n >= BLOCK_BYTES:
                 room = _moved(room, 0, n)
         if n:
@@ -82,6 +84,14 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
         defect = stream_defect(f)
         if defect is not None:
             odd("truncated", f"{defect}; what came before is kept", "lost", offset=at)
+
+
+def _missing(n: int) -> int:
+    """Bytes that are read behind `n`: as many times BLOCK as make a block of lines, once at least.
+
+    All at once, as what hashes them may be no more than two reads behind.
+    """
+    return BLOCK * max(1, -((n - BLOCK_BYTES) // BLOCK))
 
 
 def _room(n: int) -> np.ndarray:
