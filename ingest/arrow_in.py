@@ -98,12 +98,12 @@ def pieces(
     A dictionary names a long value in few bytes, row after row. A row is never cut. Raises
     ValueError where the rows outgrow the file.
     """
-    if columns and not any(isinstance(c, pa.DictionaryArray) for c in columns):
+    n = len(columns[0]) if columns else 0
+    if n and not any(isinstance(c, pa.DictionaryArray) for c in columns):
         batch = pa.RecordBatch.from_arrays(columns, names=names)
         allowance.take(batch.nbytes)
         yield batch
         return
-    n = len(columns[0]) if columns else 0
     total = np.cumsum(row_bytes(columns, n))
     ends = [0]
     while ends[-1] < n:

@@ -103,11 +103,13 @@ class _Reader:
     def __call__(self, line: bytes) -> tuple[Record, int, Counted]:
         if self._fast is None and len(line) > SHORT_BYTES:
             self._fast = functions(CODE, len(line))
+        found = None
         if self._fast is not None and len(line) > SHORT_BYTES:
             quick = _quick_count(line, self._fast)
             if quick is not None:
                 return quick
-        r, ids = (self._fast and _quick_call(line, self._fast)) or _call(line)
+            found = _quick_call(line, self._fast)
+        r, ids = _call(line) if found is None else found
         return r, len(ids), count(ids)
 
 

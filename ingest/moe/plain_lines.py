@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -45,19 +46,21 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
     """(byte offset, lines) of some MB; the last may lack its end in the file.
 
     All is read once, into the place where it stays, and hashed on the way, by a thread of its own
-    where there are several.
+    where there are several. Lines stay as they are until one block more than there are `threads`
+    was asked for: then others take their place, as pages never touched cost more to get than to
+    fill.
     """
-    room = _room(BLOCK_BYTES)
+    rooms = itertools.cycle([_room(BLOCK_BYTES) for _ in range(threads + 2)])
+    room = next(rooms)
     n = start = at = 0
     dropping = False
     with source.open_hashed(threads > 1) as f:
-        while got := _read(f, memoryview(room)[n : n + BLOCK]):
+        while got := _read(f, room.data[n : n + (BLOCK if dropping else _missing(n))]):
             at += got
             if dropping:
                 end = room[:got].tobytes().find(b"\n") + 1
                 if not end:
-                    # What hashes the bytes before may be at it still.
-                    room = _room(BLOCK_BYTES)
+                    room = _room(BLOCK_BYTES)  # what hashes those bytes may be at it still
                     continue
                 room, n, dropping = _moved(room, end, got), got - end, False
                 start = at - n
@@ -66,7 +69,7 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
             if n < BLOCK_BYTES:
                 continue
             if end := _last_end(room, n):
-                whole, room = room, _moved(room, end, n)
+                whole, room = room, _moved(room, end, n, next(rooms))
                 yield start, _ended(whole, end)
                 start += end
                 n -= end
@@ -83,15 +86,24 @@ def whole_lines(source: Source, odd: Odd, threads: int) -> Iterator[tuple[int, L
             odd("truncated", f"{defect}; what came before is kept", "lost", offset=at)
 
 
+def _missing(n: int) -> int:
+    """Bytes that are read behind `n`: as many times BLOCK as make a block of lines, once at least.
+
+    All at once, as what hashes them may be no more than two reads behind.
+    """
+    return BLOCK * max(1, -((n - BLOCK_BYTES) // BLOCK))
+
+
 def _room(n: int) -> np.ndarray:
     """Room for a piece after up to `n` bytes, for a line's end and PAD."""
     return np.empty(n + BLOCK + 1 + PAD, np.uint8)
 
 
-def _moved(room: np.ndarray, first: int, last: int) -> np.ndarray:
-    """New room that begins with the bytes from `first` to `last` of another."""
+def _moved(room: np.ndarray, first: int, last: int, to: np.ndarray | None = None) -> np.ndarray:
+    """Room that begins with the bytes from `first` to `last` of another: `to` where they fit, so
+    that a block can be read behind them; else it is new."""
     n = last - first
-    new = _room(max(n, BLOCK_BYTES))
+    new = to if to is not None and n <= BLOCK_BYTES else _room(max(n, BLOCK_BYTES))
     new[:n] = room[first:last]
     return new
 
@@ -116,7 +128,7 @@ def _last_end(room: np.ndarray, n: int) -> int:
 
 
 def _ended(room: np.ndarray, n: int) -> Lines:
-    """The first `n` bytes as lines. What is behind them may be hashed still: it stays as it is."""
+    """The first `n` bytes as lines."""
     if not n or room[n - 1] != 0x0A:
         room[n] = 0x0A
         n += 1
