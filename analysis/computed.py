@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 TABLES_COMPUTED = tuple(t.name for t in TABLES.values() if t.computed)
 
 NOT_REPLAYED = "not_replayed"
+"""Code of the row of `problems` that says why a job has no computed rows."""
+
+BYTES_AN_EVENT = 450
+"""What replaying ranks that are looked at together takes, as measured of some with millions."""
 
 PASSING = (OSError, MemoryError, WarehouseError)
 """What may be otherwise another time: a disk, memory, a store, a file that is read in once more."""
-"""Code of the row of `problems` that says why a job has no computed rows."""
 
 
 def attach(con: DuckDBPyConnection, jobs: Sequence[tuple[Snapshot, Place]]) -> None:
@@ -69,6 +72,26 @@ def keep(snapshot: Snapshot, folder: Place) -> Made:
     tables = {t: made.get(t, TABLES[t].schema.empty_table()) for t in TABLES_COMPUTED}
     stands = stays and kept.keep(folder, key, tables if not reason else {}, reason)
     return Made({t: len(found) for t, found in tables.items()}, reason, False, stands)
+
+
+def left(snapshot: Snapshot, folder: Place) -> Problem | None:
+    """What to say of a job whose rows would take an ingest too much memory; None to `keep` them."""
+    from ..ingest.suggested import command
+    from ..replay.findings import computed
+    from . import tracking, units
+
+    if kept.find(folder, kept.key(folder, snapshot.generation)) is not None:
+        return None
+    events = computed.too_many_at_once(snapshot)
+    if not events:
+        return None
+    return Problem(
+        tracking.NOT_YET_REPLAYED,
+        f"{', '.join(TABLES_COMPUTED)} are not computed yet: {events:,} events of one rank, or of "
+        f"ranks in one file, are replayed together, in some {units.size(events * BYTES_AN_EVENT)} "
+        f"of memory; `{command('analyse', snapshot.job)}` does it, else the first query of them",
+        "info",
+    )
 
 
 class _Stream:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MOST_SOURCES = 20
 """Sources listed one by one; of more, those that went well are counted."""
 
+NOT_YET_REPLAYED = "not_yet_replayed"
+"""Code of what an ingest says of a job whose computed rows it left to whoever asks for them."""
+
 MOST_BESIDE_DOUBTS = 3
 """Of those that were not read, where the job's files are of several runs: that is the reason."""
 
@@ -194,6 +197,9 @@ def show(out: Console, report: IngestReport) -> None:
     doubts = [p for _, p in report.problems if p.code in one_job.CODES]
     for p in doubts:
         out.print(f"warning: {clean(p.message)}", style="bold yellow")
+    for _, p in report.problems:
+        if p.code == NOT_YET_REPLAYED:
+            out.print(f"note: {clean(p.message)}", style="yellow", soft_wrap=True)
     wrong = [s for s in report.sources if s.error is not None]
     most = MOST_BESIDE_DOUBTS if doubts else MOST_SOURCES
     for s in wrong[:most]:

@@ -64,9 +64,10 @@ class Warehouse:
         was said of the job's kernels before. `ray` is the address of a Ray cluster whose nodes
         read the traces (`on_ray.check_address`). Returns an IngestReport whose `exit_code` is 1
         where input was lost. Of a large job (`kept.LARGE_EVENTS`) the rows that only a replay gives
-        are computed, too. Raises UnusableInput where nothing can be used, UsageError where ranks
-        or jobs clash or a rule is wrong, WarehouseError where what is said cannot be kept,
-        ClusterError where a cluster cannot do the work.
+        are computed, too, unless a rank has so many events that this would take much memory: then
+        `problems` has a `tracking.NOT_YET_REPLAYED`. Raises UnusableInput where nothing can be
+        used, UsageError where ranks or jobs clash or a rule is wrong, WarehouseError where what is
+        said cannot be kept, ClusterError where a cluster cannot do the work.
         """
         from ..ingest import kept, settings
         from ..ingest.run import ingest, job_id_of
@@ -106,13 +107,17 @@ class Warehouse:
         return report
 
     def _replay(self, report: IngestReport) -> None:
-        """Computes what only a replay gives of a large job, unless it is kept."""
+        """Computes what only a replay gives of a large job, unless it is kept or takes too much."""
         from . import computed
 
         began = time.perf_counter()
         # What cannot be read or written now is said to who asks for the rows.
         with contextlib.suppress(RetimeError):
-            computed.keep(self.store.snapshot(report.job), self.store.job_folder(report.job))
+            snapshot, folder = self.store.snapshot(report.job), self.store.job_folder(report.job)
+            if (left := computed.left(snapshot, folder)) is not None:
+                report.problems.append((report.job, left))
+            else:
+                computed.keep(snapshot, folder)
         report.seconds += time.perf_counter() - began
 
     def job_ids(self) -> list[str]:

@@ -38,7 +38,7 @@ MOST_ROWS = 12_000_000
 AHEAD_ROWS = 100_000
 """From so many on they are read by a thread, a row group ahead of what picks among them."""
 
-GIVE_BACK_ROWS = 1_000_000
+GIVE_BACK_ROWS = 200_000
 """From so many on the memory that reading them took is given back."""
 
 

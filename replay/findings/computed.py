@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...ingest.errors import RetimeError
 from ...ingest.kept import LARGE_EVENTS
+from ...ingest.tasks import shares
 from .. import engine, load
 from .. import steps as timing
 from ..graph import Kind
@@ -41,6 +42,18 @@ def is_large(snapshot: Any) -> bool:
     events = sum(p.rows for m in manifests for p in m.tables.get("events", ()))
     whole = "events" not in getattr(snapshot, "pruned", ())
     return events >= LARGE_EVENTS and whole and load.source(snapshot.files) != "recorded"
+
+
+def too_many_at_once(snapshot: Any) -> int:
+    """The events of a large job's largest share, where they are more than a share is to have.
+
+    They are of one rank, or of ranks whose events lie in the same files. 0 where no share has too
+    many, or nothing is replayed by shares. Reads the ends of files.
+    """
+    if not is_large(snapshot) or not has_steps(snapshot):
+        return 0
+    most = max(s.rows for s in shares.of_files(snapshot.files.get("events") or (), {}))
+    return most if most > shares.SHARE_ROWS else 0
 
 
 def _by_share(snapshot: Any) -> dict[str, pa.RecordBatch] | None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import retime
-from retime.analysis import computed
+from retime.analysis import computed, terminal, tracking
 from retime.ingest import kept
+from retime.ingest.tasks import shares
 from retime.replay.findings import computed as replayed
 from retime.replay.findings.large import columns
 
@@ -63,3 +64,26 @@ def test_a_full_disk_is_said_and_not_kept(ingested, monkeypatch):
         assert "TMPDIR" in said[0]
     assert len(large.connect("demo").execute(SCORES).fetchall()) == 8
     assert is_kept(large, "demo")
+
+
+def test_a_rank_with_too_many_events_is_left_to_who_asks(ingested, monkeypatch, capsys):
+    small = ingested("small", 1_000_000)
+    monkeypatch.setattr(shares, "SHARE_ROWS", 10_000)
+    monkeypatch.setattr(kept, "LARGE_EVENTS", 100_000)
+    monkeypatch.setattr(replayed, "LARGE_EVENTS", 100_000)
+    warehouse = retime.open(str(small.url).replace("small", "left"))
+    report = warehouse.ingest([str(DEMO)], job="demo")
+    [(place, said)] = [p for p in report.problems if p[1].code == tracking.NOT_YET_REPLAYED]
+    assert (place, report.exit_code, report.n_problems) == ("demo", 0, 0)
+    assert f"{max(s.rows['events'] for s in report.sources):,} events" in said.message
+    assert "retime analyse demo" in said.message
+    tracking.show(terminal.console(), report)
+    assert "retime analyse demo" in capsys.readouterr().out
+    assert not is_kept(warehouse, "demo")
+
+    [row] = warehouse.analyse("demo")
+    assert (row["status"], is_kept(warehouse, "demo")) == ("computed", True)
+    found = warehouse.connect("demo").execute(SCORES).fetchall()
+    assert found == small.connect("demo").execute(SCORES).fetchall() != []
+    again = warehouse.ingest([str(DEMO)], job="demo")
+    assert not [p for p in again.problems if p[1].code == tracking.NOT_YET_REPLAYED]

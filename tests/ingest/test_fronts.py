@@ -44,3 +44,9 @@ def test_fronts_of_graphs_and_routing_import_the_standard_library_only():
 def test_a_heavy_import_is_seen():
     rows = "retime.ingest.moe.megatron_rows"
     assert newly_imported([rows])[rows] >= {rows, "msgspec", "numpy", "pyarrow"}
+
+
+def test_sqlite_is_read_without_what_its_driver_would_import():
+    reader = "retime.ingest.nsys.sqlite"
+    new = newly_imported([reader])[reader]
+    assert new & {"polars", "adbc_driver_manager"} == {"adbc_driver_manager"}
