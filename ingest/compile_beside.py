@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import importlib
 import json
 import multiprocessing
@@ -20,9 +21,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from . import ahead, compile_turns, machine_code
+from . import ahead, caches, compile_turns, machine_code
 
 LIST = "compiled_first.tsv"
 MOST = 3
@@ -45,11 +47,44 @@ def begin(made: Any) -> None:
     None that would have no core of its own, none for processes that are themselves one of several,
     and none where nothing can be started.
     """
-    global _begun
     if _begun:
         return
     name = made.py_func.__module__, made.py_func.__qualname__
-    if name not in {(module, function) for module, function, _ in listed()}:
+    if name in {(module, function) for module, function, _ in listed()}:
+        _begin()
+
+
+def begin_ahead() -> None:
+    """Starts them before anything is compiled, unless some went through the list before.
+
+    For who is about to need it. What was lost of it since, `begin` sees.
+    """
+    with contextlib.suppress(OSError, RuntimeError, ImportError):
+        mark = _mark()
+        if not mark.exists() and os.access(mark.parent, os.W_OK):
+            _begin()
+
+
+def _mark() -> Path:
+    """An empty file that says that the list was gone through, for this list, numba and package.
+
+    Its folder is made. Raises OSError where it cannot be, RuntimeError for who has no home,
+    ImportError where there is no numba.
+    """
+    found = hashlib.sha256()
+    for part in (
+        listed(), machine_code.numba_version(), sys.version, os.path.abspath(__file__),
+        os.environ.get("NUMBA_CACHE_DIR"),
+    ):  # fmt: skip
+        found.update(repr(part).encode() + b"\0")
+    folder = caches.folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder / f"compiled-{found.hexdigest()[:24]}"
+
+
+def _begin() -> None:
+    global _begun
+    if _begun:
         return
     _begun = True
     several = multiprocessing.parent_process() is not None
@@ -93,6 +128,8 @@ def work() -> None:
                     made.compile(tuple(map(type_of, arguments.split())))
                 finally:
                     turn.leave()
+    with contextlib.suppress(OSError, RuntimeError, ImportError):
+        _mark().touch(0o600)
 
 
 def _end_with_starter() -> None:

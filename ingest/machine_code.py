@@ -239,7 +239,7 @@ def _path(code: Code) -> Path:
 
     found = hashlib.sha256()
     for part in (
-        FORMAT, code, _numba_version(), llvmlite.__version__, llvm.get_default_triple(),
+        FORMAT, code, numba_version(), llvmlite.__version__, llvm.get_default_triple(),
         llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten(),
         os.environ.get("NUMBA_CPU_NAME"), os.environ.get("NUMBA_CPU_FEATURES"),
         os.environ.get("NUMBA_OPT"),
@@ -252,7 +252,7 @@ def _path(code: Code) -> Path:
     return caches.folder() / f"code-{name}-{found.hexdigest()[:24]}"
 
 
-def _numba_version() -> bytes | str:
+def numba_version() -> bytes | str:
     """What tells numba's versions apart, without importing it: how code is called is its own.
 
     A file of numba says it in no time; looking through what is installed takes longer than to load

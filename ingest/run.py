@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import (
     clashes,
+    compile_beside,
     detect,
     locks,
     object_commits,
@@ -203,6 +204,8 @@ def ingest(
         else:
             tidying.remove_left_behind(folder)
     if todo:
+        if derive_now and sum(c.format == "kineto" for c in todo) > 1:
+            compile_beside.begin_ahead()  # deriving several ranks is what it is for
         at_once = workers if ray else n_workers
         reports |= _ingest_all(folder, todo, roster, rank, at_once, progress, ray, picked)
 

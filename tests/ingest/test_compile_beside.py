@@ -100,6 +100,25 @@ def test_none_starts_on_one_core(started, monkeypatch) -> None:
     assert started == []
 
 
+def test_ahead_it_starts_unless_the_list_was_gone_through(started, monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    compile_beside.begin_ahead()
+    assert len(started) == 1
+    compile_beside._mark().touch()
+    monkeypatch.setattr(compile_beside, "_begun", False)
+    compile_beside.begin_ahead()
+    assert len(started) == 1
+
+
+def test_ahead_it_does_not_start_where_that_could_not_be_noted(
+    started, monkeypatch, tmp_path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    compile_beside.begin_ahead()
+    assert started == []
+
+
 PROGRAM = """
 import sys
 from numba.core import event
@@ -130,7 +149,7 @@ event.register("numba:compile", Compiling())
 
 def test_it_compiles_what_is_listed_from_the_end(tmp_path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept"), "XDG_CACHE_HOME": str(tmp_path)}
 
     def output(text: str) -> str:
         ran = subprocess.Popen(
@@ -144,6 +163,7 @@ def test_it_compiles_what_is_listed_from_the_end(tmp_path) -> None:
         return out
 
     assert output("program.compile_beside.work()") == "thrice\ntwice\n"
+    assert len(list((tmp_path / "retime").glob("compiled-*"))) == 1
     assert output("print(program.twice(4), program.thrice(1.5))") == "8 4.5\n"
 
 
