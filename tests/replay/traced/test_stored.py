@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import retime
 from hypothesis import given, settings
@@ -174,3 +175,11 @@ def test_tasks_by_time_then_by_what_they_are(rows):
     )  # fmt: skip
     assert found.tolist() == wanted.tolist()
     assert place[found].tolist() == list(range(len(rows)))
+
+
+def test_tasks_are_packed_so_that_they_unpack_fast(job):
+    for table in (stored.TASKS, stored.EDGES):
+        (path,) = job.snapshot.files[table]
+        group = pq.ParquetFile(path).metadata.row_group(0)
+        packed = {group.column(i).compression for i in range(group.num_columns)}
+        assert packed == {"LZ4"}
