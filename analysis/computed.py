@@ -82,7 +82,10 @@ def left(snapshot: Snapshot, folder: Place) -> Problem | None:
 
     if kept.find(folder, kept.key(folder, snapshot.generation)) is not None:
         return None
-    events = computed.too_many_at_once(snapshot)
+    try:
+        events = computed.too_many_at_once(snapshot)
+    except Exception:  # a file that cannot be read, whose reason `keep` tells
+        events = 0
     if not events:
         return None
     return Problem(

@@ -55,7 +55,7 @@ def rows(con: DuckDBPyConnection, query: str) -> tuple[list[str], list[dict[str,
     with _refusing():
         relation = _asked(con, query)
         types = [str(t) for t in relation.types]
-        if all(t in _PLAIN or t.startswith("ENUM(") for t in types):
+        if all(t in _PLAIN or (t.startswith("ENUM(") and t.endswith(")")) for t in types):
             names, found = _distinct(relation.columns), relation.fetchall()
             sums = [i for i, t in enumerate(types) if t == "HUGEINT"]
             if all(r[i] is None or INT64[0] <= r[i] <= INT64[1] for r in found for i in sums):
@@ -140,6 +140,8 @@ def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
         source = f"#{i + 1}"
         if kind in ("INTERVAL", "BIT", "BLOB", "UHUGEINT", "TIME WITH TIME ZONE"):
             source = f"{source}::VARCHAR"
+        elif kind.startswith("ENUM("):
+            source = f"{source}::VARCHAR{kind[kind.rindex(')') + 1 :]}"  # or a list of them
         casts.append(f"{source} AS {quoted(name)}")
     with within_memory():
         out = relation.project(", ".join(casts)).pl()
@@ -149,19 +151,22 @@ def frame(relation: DuckDBPyRelation) -> pl.DataFrame:
             low, high = column.min(), column.max()
             fits = low is None or (int(low) >= INT64[0] and int(high) <= INT64[1])  # type: ignore
             out = out.with_columns(column.cast(pl.Int64 if fits else pl.String))
-        elif kind.startswith("ENUM"):
-            out = out.with_columns(column.cast(pl.String))
     return out
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """Names made unique: a, a, b -> a, a_1, b."""
+    """Names made unique: a, a, b -> a, a_1, b; a name of the query's own is nobody else's."""
     seen: dict[str, int] = {}
+    taken = set(names)
     out = []
     for name in names:
         n = seen.get(name, 0)
-        seen[name] = n + 1
-        out.append(name if n == 0 else f"{name}_{n}")
+        new = name
+        while n and new in taken:
+            new, n = f"{name}_{n}", n + 1
+        seen[name] = max(n, 1)
+        taken.add(new)
+        out.append(new)
     return out
 
 

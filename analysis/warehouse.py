@@ -64,10 +64,11 @@ class Warehouse:
         was said of the job's kernels before. `ray` is the address of a Ray cluster whose nodes
         read the traces (`on_ray.check_address`). Returns an IngestReport whose `exit_code` is 1
         where input was lost. Of a large job (`kept.LARGE_EVENTS`) the rows that only a replay gives
-        are computed, too, unless a rank has so many events that this would take much memory: then
-        `problems` has a `tracking.NOT_YET_REPLAYED`. Raises UnusableInput where nothing can be
-        used, UsageError where ranks or jobs clash or a rule is wrong, WarehouseError where what is
-        said cannot be kept, ClusterError where a cluster cannot do the work.
+        are computed, too, unless a rank, or ranks in one file, have so many events that this would
+        take much memory: then `problems` has a `tracking.NOT_YET_REPLAYED`. Raises UnusableInput
+        where nothing can be used, UsageError where ranks or jobs clash or a rule is wrong,
+        WarehouseError where what is said cannot be kept, ClusterError where a cluster cannot do
+        the work.
         """
         from ..ingest import kept, settings
         from ..ingest.run import ingest, job_id_of

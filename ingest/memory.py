@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import math
@@ -15,13 +16,29 @@ SMALL_BYTES = 256 << 20
 """A process that holds less keeps it: to take it again costs more than it is worth to others."""
 
 
+SMALL_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)
+
+
+def stretch(n_bytes: int) -> mmap.mmap:
+    """So many zeros of this process alone, at least one; pages come, small ones, as they are used.
+
+    A machine that is itself a virtual one takes several times as long to give large pages, unless
+    somebody had them before.
+    """
+    found = mmap.mmap(-1, max(n_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if SMALL_PAGES is not None:
+        with contextlib.suppress(OSError):  # of a system that has no others
+            found.madvise(SMALL_PAGES)
+    return found
+
+
 def untouched(*shape: int) -> np.ndarray:
-    """int64 zeros of a shape: pages that nobody has written to take no memory, and no time.
+    """int64 zeros of a shape: what nobody has looked at takes no memory, and no time.
 
     `numpy.zeros` clears them where the allocator has memory left that was used before.
     """
     n = math.prod(shape)
-    return np.frombuffer(mmap.mmap(-1, max(8 * n, 1)), np.int64, n).reshape(shape)
+    return np.frombuffer(stretch(8 * n), np.int64, n).reshape(shape)
 
 
 def give_back() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 
+from .. import memory
 from ..gunzip import stream_defect
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def blocks(
     `hashed` the source knows its digest once all was read.
     """
     room = max(BLOCK_BYTES, most + 2)
-    held = mmap.mmap(-1, room + PAD)  # what no line is long enough for is never there
+    held = memory.stretch(room + PAD)  # what no line is long enough for is never there
     view, data = memoryview(held), np.frombuffer(held, np.uint8)
     n, base, most_read = 0, 0, min(BLOCK_BYTES, room)
     long: Block | None = None

@@ -42,6 +42,7 @@ class SqliteTables:
     def __init__(self, path: Path, name: str, odd: OnOdd):
         self._odd = odd
         self._open = contextlib.ExitStack()
+        self._under_way: list[contextlib.ExitStack] = []
         uri = f"file:{urllib.parse.quote(str(path))}?mode=ro&immutable=1"
         try:
             # Not by its `dbapi`, which imports polars and pyarrow's data sets: 50 MB of memory.
@@ -49,6 +50,7 @@ class SqliteTables:
             self._connection = self._open.enter_context(
                 adbc_driver_manager.AdbcConnection(database)
             )
+            self._open.callback(self._close_asked)
             for pragma in ("trusted_schema=0", "query_only=1", "cell_size_check=1"):
                 self._rows(f"PRAGMA {pragma}")
             try:
@@ -101,10 +103,20 @@ class SqliteTables:
 
     @contextlib.contextmanager
     def _asked(self, query: str, **options: str) -> Iterator[pa.RecordBatchReader]:
-        with adbc_driver_manager.AdbcStatement(self._connection) as statement:
+        with contextlib.ExitStack() as held:
+            statement = held.enter_context(adbc_driver_manager.AdbcStatement(self._connection))
+            self._under_way.append(held)
+            held.callback(self._under_way.remove, held)
             statement.set_options(**options)
             statement.set_sql_query(query)
-            yield pa.RecordBatchReader.from_stream(statement.execute_query()[0])
+            reader = pa.RecordBatchReader.from_stream(statement.execute_query()[0])
+            held.callback(reader.close)
+            yield reader
+
+    def _close_asked(self) -> None:
+        """Ends what was asked and not read to its end: a connection does not close before."""
+        for held in tuple(self._under_way):
+            held.close()
 
     def _schema(self) -> list[tuple]:
         # Guarded as well: a damaged list may hold anything.

@@ -52,7 +52,8 @@ def too_many_at_once(snapshot: Any) -> int:
     """
     if not is_large(snapshot) or not has_steps(snapshot):
         return 0
-    most = max(s.rows for s in shares.of_files(snapshot.files.get("events") or (), {}))
+    found = shares.of_files(snapshot.files.get("events") or (), {})
+    most = max((s.rows for s in found), default=0)
     return most if most > shares.SHARE_ROWS else 0
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
 import numpy as np
+
+from ...ingest.memory import SMALL_PAGES, stretch
 
 SMALL = 1 << 20
 """So many bytes, or fewer, are asked for as usual."""
@@ -16,7 +17,6 @@ SMALL = 1 << 20
 AT_ONCE = 4 << 20
 """Bytes that are got at once: no other thread can ask for memory, or give any back, meanwhile."""
 
-_SMALL_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)
 _POPULATE_WRITE = 23
 """Linux 5.14 and later: gives all pages of a stretch at once, faster than one after another."""
 
@@ -29,16 +29,12 @@ def arrays(types: Mapping[str, tuple[Any, int]]) -> dict[str, np.ndarray]:
 def array(n: int, of: Any) -> np.ndarray:
     """An array [n]; what is in it is any.
 
-    Where it is large not numpy's, which asks for large pages: a machine that is itself a virtual
-    one takes several times as long to give those as small ones, unless somebody had them before.
+    Where it is large not numpy's, which asks for large pages (`ingest.memory.stretch`).
     """
     size = n * np.dtype(of).itemsize
-    if size <= SMALL or _SMALL_PAGES is None:
+    if size <= SMALL or SMALL_PAGES is None:
         return np.empty(n, of)
-    stretch = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    out = np.frombuffer(stretch, of)
-    _madvise()(out.ctypes.data, size, _SMALL_PAGES)
-    return out
+    return np.frombuffer(stretch(size), of)
 
 
 def get(given: Iterable[np.ndarray]) -> None:
@@ -47,7 +43,7 @@ def get(given: Iterable[np.ndarray]) -> None:
     Where the system does not know how, who writes to a page gets it.
     """
     for one in given:
-        if one.nbytes <= SMALL or _SMALL_PAGES is None:
+        if one.nbytes <= SMALL or SMALL_PAGES is None:
             continue
         first = one.ctypes.data
         for at in range(0, one.nbytes, AT_ONCE):

@@ -169,7 +169,7 @@ def _checked(tasks: Columns, back: np.ndarray, parts: Columns, words: Words, own
     joins = int(parts["collective"].max(initial=-1)) + 1
     sound = (
         own <= len(parts["row"])
-        and 0 < len(tasks["what"]) + joins < ordering.MOST_TASKS
+        and 0 < len(tasks["what"]) <= len(tasks["what"]) + joins < ordering.MOST_TASKS
         and int(tasks["start_ns"].max()) - int(tasks["start_ns"].min()) < MOST_NS
         and joins <= len(parts["row"])
         and (least >= (0, -1, 0, 0)).all()

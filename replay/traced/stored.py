@@ -114,27 +114,34 @@ def _read_into(out: Mapping[str, np.ndarray], path: str) -> None:
     """
     with reading.parquet(path) as file:
         n = file.metadata.num_rows
-        if set(file.schema_arrow.names) != set(out) or any(len(c) != n for c in out.values()):
+        names = file.schema_arrow.names
+        if sorted(names) != sorted(out) or any(len(c) != n for c in out.values()):
             raise Odd
         since = 0
         for group in range(file.num_row_groups):
             for some in [[c] for c in out] if n > FEW else [list(out)]:
                 found = file.read_row_group(group, some, use_threads=False)
+                if since + len(found) > n:
+                    raise Odd
                 for column in some:
-                    out[column][since : since + len(found)] = _array(column, found[column])
+                    target = out[column][since : since + len(found)]
+                    target[:] = _fitting(found[column], target.dtype)
             since += file.metadata.row_group(group).num_rows
+        if since != n:
+            raise Odd
 
 
 def _dtype(name: str, of: pa.DataType) -> np.dtype:
     return np.dtype(NARROW.get(name) or of.to_pandas_dtype())
 
 
-def _array(name: str, column: pa.ChunkedArray) -> np.ndarray:
+def _fitting(column: pa.ChunkedArray, dtype: np.dtype) -> np.ndarray:
+    """Whole numbers that all fit a type. Raises Odd for others."""
     if column.null_count or not pa.types.is_integer(column.type):
         raise Odd
     values = column.to_numpy()
-    if name in NARROW and len(values):
-        fits = np.iinfo(NARROW[name])
+    if len(values) and not np.can_cast(values.dtype, dtype):
+        fits = np.iinfo(dtype)
         if not fits.min <= values.min() <= values.max() <= fits.max:
             raise Odd
     return values

@@ -87,3 +87,13 @@ def test_a_rank_with_too_many_events_is_left_to_who_asks(ingested, monkeypatch, 
     assert found == small.connect("demo").execute(SCORES).fetchall() != []
     again = warehouse.ingest([str(DEMO)], job="demo")
     assert not [p for p in again.problems if p[1].code == tracking.NOT_YET_REPLAYED]
+
+
+def test_a_file_that_cannot_be_read_does_not_fail_the_ingest_after_it(ingested, monkeypatch):
+    store = ingested("damaged", 1_000_000).store
+    monkeypatch.setattr(replayed, "LARGE_EVENTS", 100_000)
+    monkeypatch.setattr(shares, "SHARE_ROWS", 10_000)
+    snapshot, folder = store.snapshot("demo"), store.job_folder("demo")
+    assert computed.left(snapshot, folder) is not None
+    Path(snapshot.files["events"][0]).write_bytes(b"PAR1 cut")
+    assert computed.left(snapshot, folder) is None

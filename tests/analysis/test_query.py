@@ -19,6 +19,8 @@ QUERIES = (
     "EXPLAIN SELECT 1",
     "FROM range(3) ORDER BY 1 DESC",
     "SELECT 1 AS a WHERE false",
+    "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a",
+    "SELECT ['a'::ENUM ('a', 'b')] AS e",
 )
 
 
@@ -29,6 +31,13 @@ def test_rows_are_those_of_the_frame(text: str) -> None:
         names, rows = query.rows(con, text)
     assert names == frame.columns
     assert repr(rows) == repr(frame.to_dicts())  # nan is not equal to itself
+
+
+def test_no_column_goes_for_another_of_its_name() -> None:
+    with duckdb.connect() as con:
+        names, rows = query.rows(con, "SELECT 1 AS a, 2 AS a, 3 AS a_1, 4 AS a")
+    assert list(rows[0].values()) == [1, 2, 3, 4]
+    assert names == ["a", "a_2", "a_1", "a_3"]
 
 
 @pytest.mark.parametrize("text", ["SELEC 1", "SELECT nothing", "SELECT 1; SELECT 2", "SET x = 1"])

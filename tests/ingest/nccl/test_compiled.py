@@ -79,6 +79,9 @@ def made_log(seed: int, n_lines: int = 300) -> bytes:
     r = random.Random(seed)
     hosts = r.sample(["n0", "node-1.x", "7", "-a", "h_2", "123"], 2)
     processes = [(h, 10 + i, i) for i, h in enumerate(r.choice(hosts) for _ in range(3))]
+    if r.random() < 0.3:  # one whose header ends as another's does
+        host, pid, dev = processes[0]
+        processes.append((f"x{host}", pid, dev))
     pointers = ["0xa", "0xb", "0xc0ffee", "0xffffffffffffffff", "0x0a", "(nil)"]
     out: list[str] = []
     n_links = r.choice((4, 40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from retime.ingest.memory import resident_bytes
 from retime.replay.traced import memory
 
 
@@ -11,7 +12,7 @@ from retime.replay.traced import memory
 def pages(request, monkeypatch):
     """With the system's ways to ask for pages, and on a system that has none."""
     if request.param == "none":
-        monkeypatch.setattr(memory, "_SMALL_PAGES", None)
+        monkeypatch.setattr(memory, "SMALL_PAGES", None)
 
 
 @pytest.mark.parametrize("n", [0, 1, 1000, 300_001])
@@ -31,10 +32,12 @@ def test_arrays_have_their_types_and_lengths_and_can_be_written(pages, n):
 
 def test_memory_that_was_got_is_there(pages, monkeypatch):
     monkeypatch.setattr(memory, "AT_ONCE", 1 << 16)
-    one = memory.array(memory.SMALL + 12_345, np.int8)
+    one = memory.array((64 << 20) + 12_345, np.int8)
+    before = resident_bytes()
     memory.get([one])
-    # The system's own pages come empty, to the last of them.
-    if memory._SMALL_PAGES is not None:
-        assert not one.any()
+    knows_how = memory._madvise()(one.ctypes.data, 4096, memory._POPULATE_WRITE) == 0
+    if memory.SMALL_PAGES is not None and knows_how:
+        assert resident_bytes() - before > 60 << 20
+        assert not one.any()  # the system's pages come empty, to the last of them
     one[:] = 7
     assert one.sum(dtype=np.int64) == 7 * len(one)

@@ -150,9 +150,28 @@ def test_tables_with_other_columns_or_fewer_rows_are_not_used(frames, table):
     def shorter(name, rows):
         return rows.slice(0, len(rows) // 2) if name == table else rows
 
+    def twice(name, rows):
+        first = rows.schema.names[0]
+        return rows.append_column(first, rows[first]) if name == table else rows
+
     assert loaded(frames, renamed) is None
     if table != stored.WORDS:
         assert loaded(frames, shorter) is None
+        assert loaded(frames, twice) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [(stored.TASKS, "rank"), (stored.TASKS, "op"), (stored.PARTS, "comm")]
+)
+def test_numbers_that_do_not_fit_are_not_cut(frames, table, column):
+    def wide(name, rows):
+        if name != table:
+            return rows
+        at = rows.schema.names.index(column)
+        high = [v + (1 << 32) for v in rows[column].to_pylist()]
+        return rows.set_column(at, column, pa.array(high, pa.int64()))
+
+    assert loaded(frames, wide) is None
 
 
 WHAT = st.sampled_from([2, 3, 5, 7, 8])
