@@ -139,7 +139,6 @@ def test_without_an_interpreter_none_starts(monkeypatch) -> None:
 
 ASKS = """
 from retime.ingest import ahead, compile_beside
-from retime.ingest.machine_code import plain
 
 def starts(progress):
     found = []
