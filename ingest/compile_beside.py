@@ -16,9 +16,11 @@ import importlib
 import json
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -32,6 +34,9 @@ MOST = 3
 
 WAIT_S = 2.0
 """For them to see that the first one ends; then they are ended."""
+
+POLL_S = 1.0
+"""How often it is looked whether they have ended: who lives on keeps no dead processes."""
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -52,6 +57,12 @@ def begin(made: Any) -> None:
     name = made.py_func.__module__, made.py_func.__qualname__
     if name in {(module, function) for module, function, _ in listed()}:
         _begin()
+
+
+def none_from_here() -> None:
+    """Says that this process is one of several that work at once: it starts none."""
+    global _begun
+    _begun = True
 
 
 def begin_ahead() -> None:
@@ -90,15 +101,22 @@ def _begin() -> None:
     several = multiprocessing.parent_process() is not None
     if several or machine_code.plain():
         return
-    with contextlib.suppress(OSError):
+    paths = json.dumps([p for p in sys.path if isinstance(p, str)])
+    with contextlib.suppress(OSError, TypeError, RuntimeError):  # no interpreter, no thread
         for _ in range(min(ahead.cores() - 1, MOST)):
             process = subprocess.Popen(
-                [sys.executable, "-c", _START, json.dumps(sys.path)],
+                [sys.executable, "-P", "-c", _START, paths],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
             atexit.register(_end, process)
+            threading.Thread(target=_reap, args=(process,), daemon=True).start()
+
+
+def _reap(process: subprocess.Popen) -> None:
+    while process.poll() is None:
+        time.sleep(POLL_S)
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -116,8 +134,8 @@ def work() -> None:
 
     What another one is at is left to it, and what fails to the process that needs it.
     """
-    global _begun
-    _begun = True
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it ends with who started it, never amid a file
+    none_from_here()
     threading.Thread(target=_end_with_starter, daemon=True).start()
     for module, function, arguments in reversed(listed()):
         with contextlib.suppress(Exception):

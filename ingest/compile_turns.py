@@ -10,12 +10,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from . import compile_sources
 
 LOCK = "compiling.lock"
 """In each folder of kept code: a byte of it is the turn for one function."""
@@ -92,21 +96,24 @@ def take_turns(made: Any, missed: Callable[[Any], None]) -> None:
     """Has a caching dispatcher of numba compile in turns with other processes.
 
     `missed` is called with it before it is compiled, when no kept version fits. Code that cannot be
-    written (no space) or read is compiled again in the next process.
+    written (no space) or read (damaged) is compiled again in the next process.
     """
     from numba.core.compiler_lock import global_compiler_lock
 
     cache, compiles = made._cache, made.compile
     load, save = cache.load_overload, cache.save_overload
     turn = turn_for(made)
-    inside, may_keep = 0, True
+    inside, may_keep, stamped = 0, True, False
 
     def read(signature: Any, target: Any) -> Any:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Exception):  # pickle raises anything
             return load(signature, target)
 
     def loaded(signature: Any, target: Any) -> Any:
-        nonlocal may_keep
+        nonlocal may_keep, stamped
+        if not stamped:  # only now all that its module imports and defines is there
+            compile_sources.stamp(made)
+            stamped = True
         found = read(signature, target)
         if found is None:
             missed(made)
@@ -117,6 +124,7 @@ def take_turns(made: Any, missed: Callable[[Any], None]) -> None:
     def kept(signature: Any, result: Any) -> None:
         if may_keep:
             with keeping, contextlib.suppress(OSError):
+                _clear(cache)
                 save(signature, result)
 
     def compiled(signature: Any) -> Any:
@@ -137,3 +145,25 @@ def take_turns(made: Any, missed: Callable[[Any], None]) -> None:
                     turn.leave()
 
     cache.load_overload, cache.save_overload, made.compile = loaded, kept, compiled
+
+
+def _clear(cache: Any) -> None:
+    """Removes what numba's index of a function does not name, and an index that is damaged.
+
+    numba writes code after it has named it in the index: who reads in between must find no code of
+    an older version under that name. Raises OSError.
+    """
+    file: Any = getattr(cache, "_cache_file", None)
+    if not hasattr(file, "_load_index"):  # another numba
+        return
+    index = Path(file._index_path)
+    try:
+        named = set(file._load_index().values())
+    except OSError:
+        raise
+    except Exception:
+        named = set()
+        index.unlink(missing_ok=True)
+    for code in index.parent.glob(f"{glob.escape(index.stem)}.*.nbc"):
+        if code.name not in named:
+            code.unlink(missing_ok=True)

@@ -120,7 +120,7 @@ def start(code: Code) -> bool:
             return True
         try:
             _makers[code] = subprocess.Popen(
-                [sys.executable, "-c", _START, json.dumps(sys.path), code.module, str(path)],
+                [sys.executable, "-P", "-c", _START, json.dumps(sys.path), code.module, str(path)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -14,6 +14,8 @@ from collections.abc import Callable, Generator, Sequence
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+from . import compile_beside
+
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from retime.ingest.workers import serve; serve(int(sys.argv[2]))"
@@ -32,7 +34,7 @@ class _Worker:
         # Not multiprocessing's own start: that runs the caller's main module again, which a
         # script or notebook without a main guard does not survive.
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path), str(there.fileno())],
+            [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(there.fileno())],
             pass_fds=[there.fileno()],
             stdin=subprocess.DEVNULL,
         )
@@ -110,6 +112,7 @@ def _lost(worker: _Worker, workers: list[_Worker]) -> tuple[int, WorkerDied]:
 def serve(fd: int) -> None:
     """A worker's life: tasks from the pipe, answers to it, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    compile_beside.none_from_here()
     pipe = Connection(fd)
     while True:
         try:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
+from .. import compile_beside
 from ..errors import line_of
 from ..workers import WorkerDied, portable
 from . import nodes
@@ -123,6 +124,7 @@ def run(
 
 def _call(common: tuple, task: int, arguments: tuple, told: Any) -> Any:
     """On the node: one task. Gives its result, the exception that it raised, or Unfit."""
+    compile_beside.none_from_here()
     function, shared, wanted = common
     if cannot := nodes.unseen_once(wanted):
         return Unfit(nodes.refusal(nodes.here(), cannot))

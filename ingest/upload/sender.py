@@ -32,7 +32,7 @@ def start(folder: Path, for_s: float) -> subprocess.Popen[bytes]:
     errors = os.open(folder / ERRORS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         return subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(paths), str(folder), repr(for_s)],
+            [sys.executable, "-P", "-c", _START, json.dumps(paths), str(folder), repr(for_s)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

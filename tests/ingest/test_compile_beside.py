@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from retime.ingest import ahead, compile_beside
+from retime.ingest import ahead, compile_beside, workers
 from retime.ingest.compile_beside import text_of, type_of
+from retime.ingest.on_ray import tasks as on_ray_tasks
 
 numba = pytest.importorskip("numba")
 
@@ -77,7 +80,8 @@ def test_it_starts_once_and_only_for_what_is_listed(started) -> None:
 
 def test_one_starts_for_each_other_core_up_to_some(started, monkeypatch) -> None:
     class Process:
-        pass
+        def poll(self) -> int:
+            return 0
 
     def popen(command, **_):
         started.append(command)
@@ -117,6 +121,92 @@ def test_ahead_it_does_not_start_where_that_could_not_be_noted(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     compile_beside.begin_ahead()
     assert started == []
+
+
+def test_what_is_no_text_in_the_path_is_left_out(started, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "path", ["/a", Path("/b"), "/c"])
+    compile_beside.begin(Named(*compile_beside.listed()[0][:2]))
+    assert json.loads(started[0][-1]) == ["/a", "/c"]
+
+
+def test_without_an_interpreter_none_starts(monkeypatch) -> None:
+    monkeypatch.setattr(compile_beside, "_begun", False)
+    monkeypatch.setattr(ahead, "cores", lambda: 2)
+    monkeypatch.setattr(sys, "executable", None)
+    compile_beside.begin(Named(*compile_beside.listed()[0][:2]))
+    assert compile_beside._begun
+
+
+ASKS = """
+from retime.ingest import ahead, compile_beside
+
+def starts(progress):
+    found = []
+    ahead.cores = lambda: 2
+    compile_beside.subprocess.Popen = lambda *_, **__: found.append(1)
+    compile_beside._begin()
+    return len(found)
+"""
+
+
+def test_workers_start_none(tmp_path, monkeypatch) -> None:
+    (tmp_path / "asks_for_more.py").write_text(ASKS)
+    monkeypatch.syspath_prepend(tmp_path)
+    found = workers.run("asks_for_more:starts", [()], 1, lambda *_: None)
+    assert list(found) == [(0, 0)]
+
+
+def test_tasks_of_a_cluster_start_none(started) -> None:
+    on_ray_tasks._call(("builtins:print", (), []), 0, (), None)
+    compile_beside.begin(Named(*compile_beside.listed()[0][:2]))
+    assert started == []
+
+
+def test_one_that_has_ended_is_no_process_any_more(monkeypatch) -> None:
+    found: list[subprocess.Popen] = []
+    real = subprocess.Popen
+
+    def popen(*arguments, **options):
+        found.append(real(*arguments, **options))
+        return found[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    monkeypatch.setattr(compile_beside, "_begun", False)
+    monkeypatch.setattr(compile_beside, "_START", "pass")
+    monkeypatch.setattr(ahead, "cores", lambda: 2)
+    compile_beside.begin(Named(*compile_beside.listed()[0][:2]))
+    (process,) = found
+    for _ in range(1200):
+        if process.returncode is not None:
+            break
+        time.sleep(0.05)
+    assert process.returncode == 0
+
+
+INTERRUPTED = """
+import time
+from retime.ingest import compile_beside
+def listed():
+    print("at it", flush=True)
+    time.sleep(1)
+    print("still at it", flush=True)
+    return []
+compile_beside.listed = listed
+compile_beside.work()
+"""
+
+
+def test_an_interrupt_is_for_who_started_it(tmp_path) -> None:
+    env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED], env=env, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at it\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "still at it\n"
+    process.communicate()
 
 
 PROGRAM = """

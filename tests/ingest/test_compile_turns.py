@@ -119,6 +119,27 @@ folder.write_text("")
     assert ended(program(gone + CALLS, "i8", "i4")) == ("i8 5.0 3\ni4 5.0 3\ncompiled 4\n", "", 0)
 
 
+def test_code_of_an_older_version_is_never_taken_for_what_is_only_named(program, tmp_path) -> None:
+    assert ended(program(CALLS, "i8")) == ("i8 5.0 3\ncompiled 2\n", "", 0)
+    (tmp_path / "functions.py").write_text(FUNCTIONS.replace("a[0] - a[0]", "a[0] - a[1]"))
+    killed = """
+import os
+total._cache._cache_file._save_data = lambda name, data: os._exit(9)
+"""
+    assert ended(program(killed + CALLS, "i8")) == ("", "", 9)
+    assert ended(program(CALLS, "i8")) == ("i8 4.5 2\ncompiled 2\n", "", 0)
+    assert ended(program(CALLS, "i8")) == ("i8 4.5 2\ncompiled 0\n", "", 0)
+
+
+def test_what_is_damaged_is_made_anew(program, tmp_path) -> None:
+    for suffix in ("nbi", "nbc"):
+        ended(program(CALLS, "i8"))
+        for path in (tmp_path / "kept").rglob(f"*.{suffix}"):
+            path.write_bytes(b"")
+        assert ended(program(CALLS, "i8")) == ("i8 5.0 3\ncompiled 2\n", "", 0)
+        assert ended(program(CALLS, "i8")) == ("i8 5.0 3\ncompiled 0\n", "", 0)
+
+
 def test_a_turn_is_of_one_function_and_goes_on(tmp_path: Path) -> None:
     program = f"""
 import sys
