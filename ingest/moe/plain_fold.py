@@ -53,8 +53,8 @@ def _tokens_of(row, integers, used, counted):
 
 @jit
 def _run_end(row, n, integers, texts, id_ends, listed, weighed, used, key, own):
-    """One past the rows from `row` on that are of the place of this key, each with some experts and
-    without weights."""
+    """One past the rows from `row` on, before `n`, that are of the place of this key, each with
+    some experts and without weights."""
     end = row
     while end < n and listed[end] and not weighed[end] and id_ends[end + 1] > id_ends[end]:
         end += 1
@@ -112,12 +112,15 @@ def fold(integers, texts, row_sums, ids, id_ends, listed, weights, weight_ends, 
                           or used[_PHYSICAL])  # fmt: skip
     row = state[_ROW]
     end = row
+    # Rows looked at ahead: as many as were found alike, so that places in turn cost no more.
+    window = 1
     while row < n:
         if bare and place >= 0:
             # Nearly every row: what it chose, its place has had before.
             if row >= end:
-                end = _run_end(row, n, integers, texts, id_ends, listed, weighed, used,
-                               places[place], state[_OWN])  # fmt: skip
+                end = _run_end(row, min(n, row + window), integers, texts, id_ends, listed, weighed,
+                               used, places[place], state[_OWN])  # fmt: skip
+                window = 2 * window if end - row == window else 1
             new = _count(ids, id_ends[row], id_ends[end], place, groups, met)
             while row < end and id_ends[row + 1] <= new:
                 row += 1

@@ -85,8 +85,8 @@ def _csv(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[B
                 line, _, rest = block.text().partition(b"\n")
                 names.extend(_names_of(line, source.name, odd))
                 block = lines_of(rest)
-            if block.bytes[: min(4096, block.n)].tobytes().strip() or block.text().strip():
-                yield at, block
+            # Blank ones, too: `ahead` has to know of each for which lines are asked.
+            yield at, block
 
     def quickly(block: Lines) -> Block | None:
         return plain_fast.csv_sums(block, names, rank)
@@ -95,7 +95,10 @@ def _csv(source: Source, odd: Odd, rank: int | None, threads: int) -> Iterator[B
         if sums is not None:
             yield sums
             continue
-        frame = _csv_frame(block.text(), names, at, odd)
+        text = block.text()
+        if not text.strip():
+            continue
+        frame = _csv_frame(text, names, at, odd)
         if frame is not None:
             yield typed(frame, odd)
 

@@ -17,6 +17,7 @@ from retime.ingest.moe import (
     plain_ahead,
     plain_blocks,
     plain_fast,
+    plain_fold,
     plain_frames,
     plain_lines,
     plain_read,
@@ -467,3 +468,64 @@ def test_large_rooms_go_with_their_file(tmp_path, both, monkeypatch, kind):
     assert taken == [True]
     same(again, slow)
     same(quick, slow)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("run", [1, 2, 3])
+def test_places_in_turn(tmp_path, both, kind, run):
+    """Rows of tokens whose place is another every row or few: nothing is counted elsewhere."""
+    rng = random.Random(run)
+    rows = [
+        {"step": i // 1000, "microbatch": i // run % 2, "layer": i // run % 5, "rank": 0,
+         "token": i, "experts": [rng.randrange(-1, 6) for _ in range(rng.randrange(4))]}
+        for i in range(3000)
+    ]  # fmt: skip
+    path = tmp_path / f"x.{kind}"
+    write(path, rows, kind, random.Random(1))
+    quick, slow, taken = both(path)
+    same(quick, slow)
+    assert all(taken)
+    assert sum(quick.frames["routing"]["tokens"]) >= sum(len(r["experts"]) for r in rows)
+
+
+@pytest.mark.parametrize("run", [1, 2, 3, 50, 3000])
+def test_rows_looked_at_ahead_are_few_for_each_row(monkeypatch, run):
+    n, looked = 3000, []
+    run_end = plain_fold._run_end
+
+    def counted(row, end, *more):
+        looked.append(end - row)
+        return run_end(row, end, *more)
+
+    monkeypatch.setattr(plain_fold, "_run_end", counted)
+    as_written = getattr(plain_fold.fold, "py_func", plain_fold.fold)
+    fast = {"fold": as_written, "rehash": plain_blocks.rehash}
+    monkeypatch.setattr(plain_fast, "functions", lambda *a: fast)
+    columns = {"layer": [i // run % 5 for i in range(n)], "step": [0] * n, "token": range(n),
+               "experts": [[i % 3] for i in range(n)]}  # fmt: skip
+    batch = pa.record_batch({k: list(v) for k, v in columns.items()})
+    sums = plain_fast.batch_sums([batch], 0)
+    assert sums is not None
+    assert sums.groups[:, 4].sum() == n
+    assert sum(looked) <= 3 * n
+    assert len(looked) < 40 or run < 3000  # long runs are looked at in long pieces
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("blank", [b"\n", b"\r\n", b"  \n"])
+def test_blank_blocks_leave_those_before_as_they_are(tmp_path, both, monkeypatch, threads, blank):
+    """More of them than are read ahead, behind a block that is read once more."""
+    monkeypatch.setattr(plain_lines, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(plain_lines, "BLOCK", 200)
+    path = tmp_path / "x.csv"
+    for n_blank in (1, 599, 900, 2500, 8000, 20_000):
+        lines = [b"layer,step,token,experts"]
+        lines += [b"%d,0,%d,%d" % (i % 3, i, i % 7) for i in range(200)]
+        lines[-50] = b'1,"0",5,6'  # quotes: not ordinary
+        text = b"\n".join(lines) + b"\n"
+        path.write_bytes((text + blank * (n_blank // len(blank))) + b"2,0,1,4\n" * 90)
+        quick, slow, taken = both(path, 0, threads)
+        same(quick, slow)
+        assert sum(quick.frames["routing"]["tokens"]) == 200 + 90
+        assert any(taken)
+        assert not all(taken)
