@@ -215,6 +215,10 @@ def defines(node: ast.stmt) -> set[str]:
     return {n.id for s in stored for n in ast.walk(s) if isinstance(n, ast.Name)}
 
 
+WHO_COMPILES = ("compile_beside", "compile_turns")
+"""Modules that say when something is compiled, not what."""
+
+
 def follow(module: str, name: str, met: set[tuple[str, str]]) -> None:
     """Adds to `met` a name of a module, and what of the package its definition takes, and so on."""
     if (module, name) in met:
@@ -226,6 +230,8 @@ def follow(module: str, name: str, met: set[tuple[str, str]]) -> None:
     for node in ast.parse(Path(spec.origin).read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level:
             for there in node.names:
+                if there.name in WHO_COMPILES:
+                    continue
                 if (there.asname or there.name) == name:
                     package = module.rsplit(".", node.level)[0]
                     follow(f"{package}.{node.module}", there.name, met)
