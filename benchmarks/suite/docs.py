@@ -26,7 +26,10 @@ again; the first run on a machine is a line of its own. Absolute times depend on
 the ratios.
 
 "Warm" is after start-up: imports, cached machine code and a small file are behind it. Files are in
-the system's cache but where a line says that they are on disk alone. Other lines of the command
+the system's cache but where a line says that they are on disk alone, and before every figure, a
+peer's and a limit's too, 600 MB of memory are got and let go by processes beside: a virtual machine
+may give memory that nobody used for some seconds back to its host, and getting it again can take
+ten times as long ("machine, memory" has both). Other lines of the command
 count everything from the start of the process to its end. `ours` includes finished Parquet, its
 commit to the warehouse and the matching of ranks; a peer's time is what it says.
 """

@@ -12,6 +12,7 @@ from typing import Any
 
 from benchmarks.scale.measured import Running
 
+from . import memory_at_hand
 from .case import OUT, Way
 
 
@@ -30,6 +31,7 @@ def run(way: Way, scratch: Path, by_cpu: bool = False) -> dict[str, Any]:
     command = [word.replace(OUT, str(out)) for word in way.command]
     whole = os.sched_getaffinity(0)
     os.sync()  # or what others wrote goes to disk while this is measured
+    memory_at_hand.at_hand()
     try:
         os.sched_setaffinity(0, set(sorted(whole)[: way.cores]))
         try:

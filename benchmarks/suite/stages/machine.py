@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.limits.memory import BYTES
+from benchmarks.limits.memory import BYTES, GOT
 from benchmarks.suite.case import LIMIT, Case, Way, stage, way
 from benchmarks.suite.inputs import Inputs
 
@@ -16,5 +16,8 @@ def memory(inputs: Inputs) -> Iterator[Case]:
         "machine, memory", "machine", BYTES / 1e6, "MB",
         (Way("copied (read and written)", LIMIT, way("limits.memory.copy"), 1, "inside_s",
              2 * BYTES / 1e6),
-         Way("added up (read)", LIMIT, way("limits.memory.add_up"), 1, "inside_s")),
+         Way("added up (read)", LIMIT, way("limits.memory.add_up"), 1, "inside_s"),
+         Way("got from the system", LIMIT, way("limits.memory.got"), 1, "inside_s", GOT / 1e6),
+         Way("got, unused for some seconds", LIMIT, way("limits.memory.got_idle"), 1, "inside_s",
+             GOT / 1e6)),
     )  # fmt: skip
