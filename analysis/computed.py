@@ -26,6 +26,8 @@ NOT_REPLAYED = "not_replayed"
 BYTES_AN_EVENT = 450
 """What replaying ranks that are looked at together takes, as measured of some with millions."""
 
+BATCH_ROWS = 1 << 16
+
 PASSING = (OSError, MemoryError, WarehouseError)
 """What may be otherwise another time: a disk, memory, a store, a file that is read in once more."""
 
@@ -117,8 +119,13 @@ class _Stream:
     def _batches(self) -> Iterator[pa.RecordBatch]:
         asked = self._source.reasons if self._table is PROBLEMS else self._source.rows
         for job, rows in asked(self._table.name):
-            names = pa.array([job] * len(rows), pa.string())
-            yield from rows.add_column(0, "job", names).cast(self._schema).to_batches()
+            name = pa.scalar(job, pa.string())
+            # Texts are written out batch by batch: of all rows at once they are several times as
+            # much as what is held.
+            for part in rows.to_batches(max_chunksize=BATCH_ROWS):
+                columns = [pa.repeat(name, part.num_rows), *part.columns]
+                named = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
+                yield named.cast(self._schema)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
