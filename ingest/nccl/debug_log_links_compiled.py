@@ -52,7 +52,7 @@ class CompiledLinks(links.Links):
 
         def rows(table: str, columns: tuple[str, ...], constants: dict[str, Any]) -> NumberRows:
             return NumberRows(c, table, columns, (), {"source": _SOURCE, **constants},
-                              functions["recode"], lambda *_: None, words)  # fmt: skip
+                              functions, lambda *_: None, words)  # fmt: skip
 
         self.edges = rows("topology", of.EDGE_COLUMNS, {})
         derived = {"traffic_class": "collective", "measured": False}

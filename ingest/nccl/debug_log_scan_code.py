@@ -17,7 +17,8 @@ CODE = Code(
         Function("noted_inits", "i8:2 i8:2 i8 i8 i8:2 i8:1 i8:1 i8:1 i8:1 i8:2 i8:1"),
         Function("told", "i8 i8 i8 i8 i8 i8:2 i4:1 i8:1"),
         Function("intern_all", "u1:1 i8:2 i8:1 i8:1"),
-        Function("recode", "i8:1 i8:1 i8:1"),
+        Function("columns", "i8:2 i8:1 i4:2 i8:2 u1:2 i8:1", returns=False),
+        Function("recode", "i4:1 i8:1 i8:1"),
     ),
     sources=(
         "compiled.py",
@@ -36,6 +37,7 @@ CODE = Code(
                 "bytes_at",
                 "tables_at",
                 "tables_of_texts",
+                "columns_at",
                 "number_rows",
             )
         ),

@@ -129,12 +129,12 @@ class _Reader(Reader):
 
         self.rows = NumberRows(
             collector, "collectives", of.ROW_COLUMNS, ("peer",),
-            {"state": "completed", "source": SOURCE}, functions["recode"], rank_at,
+            {"state": "completed", "source": SOURCE}, functions, rank_at,
         )  # fmt: skip
         self.rows.code(of.HOST)  # is 0
         self.moved = NumberRows(
             collector, "transfers", of.MOVED_COLUMNS, ("peer_rank",), CONSTANTS,
-            functions["recode"], rank_at,
+            functions, rank_at,
         )  # fmt: skip
         for text in (of.HOST, "send", "recv"):  # as HOST_CODE, SENT and RECEIVED say
             self.moved.code(text)
