@@ -51,7 +51,7 @@ _MOST_CODES = 1 << 15
 
 
 class Compiled:
-    """Both passes over a file by these `functions`: `header_lines`, `scan` and `recode`.
+    """Both passes over a file by these `functions` of `inspector_scan`.
 
     With `hashed` the first one hashes what it reads, so that nobody has to beside it.
     """
