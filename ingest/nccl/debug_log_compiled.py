@@ -101,7 +101,7 @@ class _Pass:
         self._members: list[Comm] = []
         self._rows = NumberRows(
             c, "collectives", of.ROW_COLUMNS, ("root", "peer"), {"source": SOURCE},
-            functions["recode"],
+            functions,
             lambda member, place: places.rank_at(self._members[member], place),
         )  # fmt: skip
         self._batch_of = self._rows.matrix

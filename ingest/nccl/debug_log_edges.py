@@ -12,9 +12,11 @@ import numpy as np
 
 from . import debug_log_state as of
 from .bytes_at import byte, inlined, jit, store8
+from .debug_log_told import edge_key, link_key, moved_key
 
 NULL = of.NULL
 _MULTIPLIER = np.uint64(0xFF51AFD7ED558CCD)
+_edge_key, _link_key, _moved_key = map(inlined, (edge_key, link_key, moved_key))
 
 
 @inlined
@@ -132,15 +134,15 @@ def _host_of(rank, hosts):
 
 
 @inlined
-def is_new(a, b, c, d, e, seen, seen_slots, state):
-    """Whether these five are told for the first time since what was told was last forgotten.
+def is_new(a, b, c, seen, seen_slots, state):
+    """Whether these three are told for the first time since what was told was last forgotten.
 
     Of `seen_slots` four parts in five are places in `seen`, the rest a byte for each of them: 0 for
     none, else some of the hash. Of what is new, nearly all, those bytes say so, which are a quarter
     of the memory to wait for.
     """
     h = np.uint64(state[of.SEED])
-    for value in (a, b, c, d, e):
+    for value in (a, b, c):
         h = (h ^ np.uint64(value)) * _MULTIPLIER
         h ^= h >> np.uint64(32)
     n = seen_slots.size // 5 * 4
@@ -154,8 +156,7 @@ def is_new(a, b, c, d, e, seen, seen_slots, state):
             break
         if known == mark:
             at = seen_slots[i]
-            if (seen[at, 0] == a and seen[at, 1] == b and seen[at, 2] == c and seen[at, 3] == d
-                    and seen[at, 4] == e):  # fmt: skip
+            if seen[at, 0] == a and seen[at, 1] == b and seen[at, 2] == c:
                 return False
         i = (i + 1) & mask
     if state[of.N_SEEN] + state[of.SEEN_ELSEWHERE] >= seen.shape[0]:
@@ -169,8 +170,6 @@ def is_new(a, b, c, d, e, seen, seen_slots, state):
     seen[at, 0] = a
     seen[at, 1] = b
     seen[at, 2] = c
-    seen[at, 3] = d
-    seen[at, 4] = e
     seen_slots[i] = at
     store8(seen_slots, marks + i, mark)
     state[of.N_SEEN] = at + 1
@@ -180,10 +179,8 @@ def is_new(a, b, c, d, e, seen, seen_slots, state):
 @inlined
 def _edge(kind, comm, channel, low, high, who, comms, names, members, hosts, seen, seen_slots,
           state, rows):  # fmt: skip
-    name = np.int64(-1) if comm < 0 else comms[comm, of.C_NAME]
-    whose = who[of.W_THREAD_ID] if comm < 0 else np.int64(-1)
-    key = (low << 32) ^ (high & 0xFFFFFFFF)
-    if not is_new(kind, name, whose, channel, key, seen, seen_slots, state):
+    whose = ~who[of.W_THREAD_ID] if comm < 0 else comms[comm, of.C_NAME]
+    if not is_new(*_edge_key(kind, whose, channel, low, high), seen, seen_slots, state):
         return
     rank = rank_at(comm, low, comms, names, members)
     row = rows[state[of.EDGES]]
@@ -210,9 +207,9 @@ def link_rows(comm, who, via, nic, comms, names, members, hosts, seen, seen_slot
     rank = who[of.W_RANK] if comm < 0 else comms[comm, of.C_RANK]
     peer = rank_at(comm, place, comms, names, members)
     name = np.int64(-1) if comm < 0 else comms[comm, of.C_NAME]
-    both = (via << 32) ^ (np.int64(-1) if nic == NULL else nic)
-    if is_new(of.K_LINK | (who[of.W_OWNER] << 8), name, channel, (me << 32) | place, both, seen,
-              seen_slots, state):  # fmt: skip
+    its = np.int64(-1) if nic == NULL else nic
+    if is_new(*_link_key(who[of.W_OWNER], name, channel, me, place, via, its), seen, seen_slots,
+              state):  # fmt: skip
         row = rows[state[of.EDGES]]
         row[of.E_HOST] = who[of.W_HOST]
         row[of.E_DEVICE] = nic
@@ -227,8 +224,7 @@ def link_rows(comm, who, via, nic, comms, names, members, hosts, seen, seen_slot
         state[of.EDGES] += 1
     if nic != NULL and rank != NULL:
         way = of.K_RECV if state[of.L_RECEIVED] else of.K_SEND
-        if is_new(of.K_TRANSFER | (way << 8) | (rank << 16), nic, channel, peer, via, seen,
-                  seen_slots, state):  # fmt: skip
+        if is_new(*_moved_key(way, rank, nic, channel, peer, via), seen, seen_slots, state):
             row = moved[state[of.MOVED]]
             row[of.V_RANK] = rank
             row[of.V_HOST] = who[of.W_HOST]
@@ -268,6 +264,6 @@ def tree_rows(k, comm, said, who, comms, names, members, hosts, seen, seen_slots
 
 
 @jit
-def told(a, b, c, d, e, seen, seen_slots, state):
+def told(a, b, c, seen, seen_slots, state):
     """As `is_new`, for the caller: 1 or 0."""
-    return np.int64(1) if is_new(a, b, c, d, e, seen, seen_slots, state) else np.int64(0)
+    return np.int64(1) if is_new(a, b, c, seen, seen_slots, state) else np.int64(0)

@@ -15,6 +15,7 @@ from . import debug_log_text as say
 from .debug_log_known import Known
 from .debug_log_lines import Writer
 from .debug_log_nics import NicNames, said_nics
+from .debug_log_told import edge_key, link_key, moved_key, nic_key
 from .line_blocks import PAD
 from .number_rows import MOST_WORDS, NULL, NumberRows, Words
 from .tables_of_texts import Triples
@@ -52,7 +53,7 @@ class CompiledLinks(links.Links):
 
         def rows(table: str, columns: tuple[str, ...], constants: dict[str, Any]) -> NumberRows:
             return NumberRows(c, table, columns, (), {"source": _SOURCE, **constants},
-                              functions["recode"], lambda *_: None, words)  # fmt: skip
+                              functions, lambda *_: None, words)  # fmt: skip
 
         self.edges = rows("topology", of.EDGE_COLUMNS, {})
         derived = {"traffic_class": "collective", "measured": False}
@@ -62,7 +63,7 @@ class CompiledLinks(links.Links):
         state[of.MOST_EDGES], state[of.NIC_TURN] = collect.BATCH_ROWS, 1
         state[of.SEED] = int.from_bytes(np.random.default_rng().bytes(7), "little")
         most = links.MOST_SEEN
-        self._told_rows = np.empty((most, 5), np.int64)
+        self._told_rows = np.empty((most, 3), np.int64)
         self._told_slots = np.zeros((1 << (2 * most - 1).bit_length()) // 4 * 5, np.int32)
         self._nics_told: tuple[int, set[tuple[Any, ...]]] = (0, set())
         self._said = np.zeros(_MOST_SAID, np.int64)
@@ -240,33 +241,30 @@ class CompiledLinks(links.Links):
         state[of.SEEN_ELSEWHERE] = len(self._seen)
         return True
 
-    def _numbers(self, key: tuple[Any, ...]) -> tuple[int, ...] | None:
+    def _numbers(self, key: tuple[Any, ...]) -> tuple[int, int, int] | None:
         """What stands for `key` in compiled code; None where nothing does."""
         try:
-            return self._five(*key)
+            return self._three(*key)
         except _TooMany:
             return None
 
-    def _five(self, kind: str, *said: Any) -> tuple[int, ...]:
+    def _three(self, kind: str, *said: Any) -> tuple[int, int, int]:
         code = self._code
         if kind == "link":
             host, pid, name, channel, me, peer, via, nic = said
             owner, nic = _numbered(self._owners, (host, pid)), -1 if nic is None else code(nic)
-            name, both = self._name(name), (code(via) << 32) ^ nic
-            return of.K_LINK | (owner << 8), name, channel, (me << 32) | peer, both
+            return link_key(owner, self._name(name), channel, me, peer, code(via), nic)
         if kind == "transfer":
             rank, nic, channel, peer, direction, via = said
             way = of.K_SEND if direction == "send" else of.K_RECV
             peer = NULL if peer is None else peer
-            return of.K_TRANSFER | (way << 8) | (rank << 16), code(nic), channel, peer, code(via)
+            return moved_key(way, rank, code(nic), channel, peer, code(via))
         if kind == "nic":
-            return of.K_NIC, *map(code, said), 0
+            return nic_key(*map(code, said))
         whose, channel, low, high = said
         named = isinstance(whose, str)
-        thread = -1 if named else _numbered(self._threads, whose)
-        name = self._name(whose if named else None)
-        edge = of.K_RING if kind == "ring" else of.K_TREE
-        return edge, name, thread, channel, (low << 32) ^ high
+        number = self._name(whose) if named else ~_numbered(self._threads, whose)
+        return edge_key(of.K_RING if kind == "ring" else of.K_TREE, number, channel, low, high)
 
     def _code(self, text: str) -> int:
         if text not in self._words and len(self._words) >= MOST_WORDS:

@@ -26,17 +26,19 @@ from .bytes_at import (
     word,
     word_at,
 )
+from .columns_at import columns, recode
 from .debug_log_edges import comm_of, link_rows, of_pointer, ring_rows, told, tree_rows
 from .debug_log_scan_calls import call_row, has_call, has_choice, said_call
 from .debug_log_scan_inits import noted_inits, said_inits
 from .debug_log_scan_kinds import is_link, is_special, kind_of, may_name_nics, was_said
 from .debug_log_scan_links import said_of_links
 from .debug_log_words import MARKED, header, is_host, marked_line
-from .tables_at import FULL, ends_text, intern, intern_numbers, recode
+from .tables_at import FULL, ends_text, intern, intern_numbers
 
 NULL = of.NULL
 
-__all__ = ["intern_all", "noted_inits", "recode", "said_inits", "said_lines", "scan", "told"]
+__all__ = ["columns", "intern_all", "noted_inits", "recode", "said_inits", "said_lines", "scan",
+           "told"]  # fmt: skip
 
 _SAID = (b"Init ", b"nRanks ", b"COMPL", b"CCL v", b"nThre", b"busbw", b" Pid ")
 _MAY_SAY = vector_scan(any_of(*(word[:3] for word in _SAID)))

@@ -51,7 +51,7 @@ _MOST_CODES = 1 << 15
 
 
 class Compiled:
-    """Both passes over a file by these `functions`: `header_lines`, `scan` and `recode`.
+    """Both passes over a file by these `functions` of `inspector_scan`.
 
     With `hashed` the first one hashes what it reads, so that nobody has to beside it.
     """
@@ -129,12 +129,12 @@ class _Reader(Reader):
 
         self.rows = NumberRows(
             collector, "collectives", of.ROW_COLUMNS, ("peer",),
-            {"state": "completed", "source": SOURCE}, functions["recode"], rank_at,
+            {"state": "completed", "source": SOURCE}, functions, rank_at,
         )  # fmt: skip
         self.rows.code(of.HOST)  # is 0
         self.moved = NumberRows(
             collector, "transfers", of.MOVED_COLUMNS, ("peer_rank",), CONSTANTS,
-            functions["recode"], rank_at,
+            functions, rank_at,
         )  # fmt: skip
         for text in (of.HOST, "send", "recv"):  # as HOST_CODE, SENT and RECEIVED say
             self.moved.code(text)

@@ -24,13 +24,14 @@ from .bytes_at import (
     vector_scan,
     word_at,
 )
+from .columns_at import columns, recode
 from .inspector_filled import moved_rows, row_of
 from .inspector_said import dump, operation, version
 from .inspector_said_proxy import proxy
 from .json_bytes import other_member, value
-from .tables_at import ABSENT, FULL, intern, intern_numbers, keep, kept, recode
+from .tables_at import ABSENT, FULL, intern, intern_numbers, keep, kept
 
-__all__ = ["header_lines", "keep", "kept", "recode", "scan"]
+__all__ = ["columns", "header_lines", "keep", "kept", "recode", "scan"]
 
 NULL = of.NULL
 _MOST_HEADER = 4096

@@ -15,7 +15,8 @@ CODE = Code(
         ),
         Function("kept", "i8 i8 i8 i8:2 i8:2"),
         Function("keep", "i8 i8 i8 i8 i8:2 i8:2", returns=False),
-        Function("recode", "i8:1 i8:1 i8:1"),
+        Function("columns", "i8:2 i8:1 i4:2 i8:2 u1:2 i8:1", returns=False),
+        Function("recode", "i4:1 i8:1 i8:1"),
     ),
     sources=(
         "compiled.py",
@@ -31,6 +32,7 @@ CODE = Code(
                 "bytes_at",
                 "tables_at",
                 "tables_of_texts",
+                "columns_at",
                 "number_rows",
             )
         ),

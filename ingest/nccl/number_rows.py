@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from ..collect import Collector
 
 NULL = -(1 << 63)
+WORDS, NARROW, WIDE = range(3)
+"""Kinds of columns: codes of texts, and numbers of 32 and of 64 bits."""
+
 _I32_MAX = (1 << 31) - 1
 _PLACE_BITS = 34
 _ROOM = 1 << 12
-_TURNED_ROWS = 1 << 9
 MOST_WORDS = 1 << 18
 """Rows with a text beyond so many are kept as they are given."""
 
@@ -78,7 +80,8 @@ class NumberRows:
     The matrix has these `columns` and a last one, `member`: where that is not -1, what stands in
     the columns `places` is a place of that communicator (below 2**34), which `rank_at(member,
     place)` tells the global rank of (None: unknown). `constants` are texts and booleans that all
-    rows have. `recode` is `tables_at.recode`, compiled; `words` may be those of another table.
+    rows have. Of the compiled `functions`, `columns` and `recode` of `columns_at` are used; `words`
+    may be those of another table.
     """
 
     def __init__(
@@ -88,15 +91,21 @@ class NumberRows:
         columns: Sequence[str],
         places: Sequence[str],
         constants: Mapping[str, str | bool],
-        recode: Callable[..., int],
+        functions: Mapping[str, Callable[..., Any]],
         rank_at: Callable[[int, int], int | None],
         words: Words | None = None,
     ):
         self._collector, self._table = collector, TABLES[table]
         self._columns, self._places, self._constants = columns, places, constants
-        self._recode, self._rank_at = recode, rank_at
+        self._turn, self._recode = functions["columns"], functions["recode"]
+        self._rank_at = rank_at
         kinds = {c.name: c.type for c in self._table.columns}
         self._texts = {name for name in columns if kinds[name] == TEXT}
+        self._kinds = np.array(
+            [WORDS if n in self._texts else NARROW if kinds[n] == pa.int32() else WIDE
+             for n in columns]
+        )  # fmt: skip
+        self._alike: dict[str, pa.Array] = {}
         self._most = {n: _I32_MAX if kinds[n] == pa.int32() else -NULL - 1 for n in columns}
         self.words = Words() if words is None else words
         self._unfit: dict[int, dict[str, Any]] = {}
@@ -145,12 +154,12 @@ class NumberRows:
         n, unfit = self.n, self._unfit
         if not n:
             return
-        turned = _turned(self.matrix[:n])
-        columns = dict(zip(self._columns, turned, strict=False))
-        self._resolve(columns, turned[-1])
+        rows = self.matrix[:n]
+        columns = dict(zip(self._columns, rows.T, strict=False))
+        self._resolve(columns, rows[:, -1])
         self.n, self._unfit = 0, {}
         if not unfit:
-            yield self._table.name, collect.in_order(self._table, self._batch(columns, n))
+            yield self._table.name, collect.in_order(self._table, self._batch(rows))
             return
         for row in range(n):
             values = unfit.get(row) or self._values(columns, row)
@@ -177,49 +186,50 @@ class NumberRows:
                 found[name] = self.words.text(value)
         return found
 
-    def _batch(self, columns: dict[str, np.ndarray], n: int) -> pa.RecordBatch:
-        arrays = []
-        for c in self._table.columns:
-            if c.name in self._constants:
-                arrays.append(_constant(self._constants[c.name], n))
-            elif c.name in self._texts:
-                column = columns[c.name]
-                words = self.words.recoded(column, self._recode)
-                arrays.append(_texts(column, words))
-            elif c.name in columns:
-                column = columns[c.name]
-                arrays.append(_numbers(column, column == NULL, c.type))
-            elif c.type == TEXT:
-                arrays.append(_texts(np.full(n, -1, np.int64), []))
-            else:
-                arrays.append(pa.nulls(n, c.type))
+    def _batch(self, rows: np.ndarray) -> pa.RecordBatch:
+        n, kinds = len(rows), self._kinds
+        n_wide = int((kinds == WIDE).sum())
+        narrow, wide = np.empty((len(kinds) - n_wide, n), np.int32), np.empty((n_wide, n), np.int64)
+        valid = np.empty((len(kinds), -(-n // 8)), np.uint8)
+        missing = np.empty(len(kinds), np.int64)
+        self._turn(rows, kinds, narrow, wide, valid, missing)
+        its: dict[str, pa.Array] = {}
+        next_narrow, next_wide = iter(narrow), iter(wide)
+        for name, kind, bits, lacks in zip(
+            self._columns, kinds.tolist(), valid, missing.tolist(), strict=True
+        ):
+            column = next(next_wide if kind == WIDE else next_narrow)
+            words = self.words.recoded(column, self._recode) if kind == WORDS else None
+            its[name] = _array(column, bits if lacks else None, words)
+        arrays = [
+            its[c.name] if c.name in its else self._alike_in_all(c.name, c.type, n)
+            for c in self._table.columns
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._table.schema)
 
+    def _alike_in_all(self, name: str, kind: pa.DataType, n: int) -> pa.Array:
+        """A column of `n` times a constant, or of nulls: made once for many batches."""
+        found = self._alike.get(name)
+        if found is None or len(found) < n:
+            room = max(n, min(2 * n, len(self.matrix)))
+            value = self._constants.get(name)
+            found = pa.nulls(room, kind) if value is None else _constant(value, room)
+            self._alike[name] = found
+        return found[:n]
 
-def _turned(matrix: np.ndarray) -> np.ndarray:
-    """A copy whose rows are the columns; what is read at once stays in the processor's cache."""
-    turned = np.empty(matrix.shape[::-1], np.int64)
-    for start in range(0, len(matrix), _TURNED_ROWS):
-        turned[:, start : start + _TURNED_ROWS] = matrix[start : start + _TURNED_ROWS].T
-    return turned
 
-
-def _numbers(values: np.ndarray, null: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """An array of 32 or 64 bits; built of buffers, as anything else would import pandas."""
-    n = len(values)
-    if kind == pa.int32():
-        values = values.astype(np.int32)
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
-    return pa.Array.from_buffers(kind, n, [valid, pa.py_buffer(values)])
+def _array(values: np.ndarray, valid: np.ndarray | None, words: list[str] | None) -> pa.Array:
+    """Numbers, or texts by code, built of buffers: anything else would import pandas."""
+    kind = pa.int32() if values.dtype == np.int32 else pa.int64()
+    bits = None if valid is None else pa.py_buffer(valid)
+    numbers = pa.Array.from_buffers(kind, len(values), [bits, pa.py_buffer(values)])
+    if words is None:
+        return numbers
+    return pa.DictionaryArray.from_arrays(numbers, pa.array(words, pa.string()))
 
 
 def _constant(value: str | bool, n: int) -> pa.Array:
     if isinstance(value, str):
-        return _texts(np.zeros(n, np.int64), [value])
+        return _array(np.zeros(n, np.int32), None, [value])
     bits = pa.py_buffer(np.packbits(np.full(n, value), bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), n, [None, bits])
-
-
-def _texts(codes: np.ndarray, words: list[str]) -> pa.DictionaryArray:
-    indices = _numbers(codes, codes < 0, pa.int32())
-    return pa.DictionaryArray.from_arrays(indices, pa.array(words, pa.string()))

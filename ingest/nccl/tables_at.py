@@ -12,7 +12,6 @@ from __future__ import annotations
 import numpy as np
 
 from .bytes_at import byte, jit, store8, word
-from .number_rows import NULL
 from .tables_of_texts import ABSENT
 
 
@@ -188,25 +187,3 @@ def keep(a, b, c, value, tables, values):
             tables[newer, _HEAD + i] = 0
         code = intern_numbers(a, b, c, tables[newer])
     values[newer, code] = value
-
-
-@jit
-def recode(column, place, used):
-    """Puts codes by order of first use in place of a column's own; how many `used` has of them.
-
-    `place` has room for each code and is -1 throughout, before and after. NULL becomes -1.
-    """
-    n = 0
-    for i in range(column.size):
-        code = column[i]
-        if code == NULL:
-            column[i] = -1
-            continue
-        if place[code] < 0:
-            place[code] = n
-            used[n] = code
-            n += 1
-        column[i] = place[code]
-    for i in range(n):
-        place[used[i]] = -1
-    return n
