@@ -2,70 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
-import numpy as np
-
-from ..gunzip import piece
-
-KEPT_BYTES = 64 << 20
-"""How much of a stream's newest text stays at hand where it cannot be read twice."""
-
-MAX_EVENT_BYTES = 1 << 20
-
-
-class KeepingStream(io.RawIOBase):
-    """Passes a stream on and keeps its newest text, so that an event's can be looked at again."""
-
-    def __init__(self, raw: object):
-        super().__init__()
-        self._raw = raw
-        self._rest = memoryview(b"")
-        # One large piece of memory, used round and round: pages of small ones would cost more to
-        # get than what is in them to inflate. What is not used costs nothing.
-        self._kept: np.ndarray | None = np.empty(KEPT_BYTES, np.uint8)
-        self._end = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
-        done = 0
-        while done < len(view):
-            if not self._rest:
-                self._rest = memoryview(piece(self._raw))
-                if not self._rest:
-                    break
-            n = min(len(view) - done, len(self._rest))
-            part, self._rest = self._rest[:n], self._rest[n:]
-            view[done : done + n] = part
-            done += n
-            if self._kept is not None:
-                self._keep(part, self._kept)
-        return done
-
-    def stop_keeping(self) -> None:
-        """Lets go of the text: nothing of this stream will be looked at again."""
-        self._kept = None
-
-    def _keep(self, part: memoryview, kept: np.ndarray) -> None:
-        self._end += len(part)
-        part = part[-len(kept) :]
-        at = (self._end - len(part)) % len(kept)
-        n = min(len(part), len(kept) - at)
-        kept[at : at + n] = part[:n]
-        kept[: len(part) - n] = part[n:]
-
-    def text_at(self, offset: int) -> bytes:
-        """The kept text from a byte on (at most MAX_EVENT_BYTES); empty where it is gone."""
-        kept = self._kept
-        if kept is None or not self._end - len(kept) <= offset < self._end:
-            return b""
-        at, n = offset % len(kept), min(self._end - offset, MAX_EVENT_BYTES)
-        return kept[at : at + n].tobytes() + kept[: max(0, at + n - len(kept))].tobytes()
+from .call_texts import MAX_EVENT_BYTES
 
 
 class FileText:
@@ -84,22 +24,28 @@ class FileText:
         self._file.close()
 
 
-def args_at(text: KeepingStream | FileText, offset: int) -> dict | None:
+def args_at(text: FileText, offset: int) -> dict | None:
     """The args of the event whose `{` is at a byte; None where they cannot be read."""
-    decoder = json.JSONDecoder(strict=False)
     for size in (8192, MAX_EVENT_BYTES):
-        found = (
-            text.text_at(offset, size)
-            if isinstance(text, FileText)
-            else text.text_at(offset)[:size]
-        )
-        try:
-            event, _ = decoder.raw_decode(found.decode("utf-8", "replace"))
-        except (ValueError, RecursionError):
-            continue
-        args = event.get("args") if isinstance(event, dict) else None
-        return args if isinstance(args, dict) else None
+        found, event = _first_object(text.text_at(offset, size))
+        if found:
+            return event
     return None
+
+
+def args_in(text: bytes) -> dict | None:
+    """The args of the event whose `{` a text begins with; None where they cannot be read."""
+    return _first_object(text)[1]
+
+
+def _first_object(text: bytes) -> tuple[bool, dict | None]:
+    """Whether a text begins with a whole event, and its args."""
+    try:
+        event, _ = json.JSONDecoder(strict=False).raw_decode(text.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return False, None
+    args = event.get("args") if isinstance(event, dict) else None
+    return True, args if isinstance(args, dict) else None
 
 
 def elements(dims: object) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from .envelope import (
     value_end,
 )
 from .rawbatch import BatchBuilder, ProblemTally, RawBatch
+from .roles import may_be_read_again
 
 BLOCK_BYTES = 4 << 20
 BATCH_ROWS = 130_000
@@ -215,7 +216,7 @@ def read_array(
     take: Callable[[], RawBatch],
     tally: ProblemTally,
     block_bytes: int,
-) -> Iterator[RawBatch]:
+) -> Generator[RawBatch]:
     """Walks the events array of a stream with `scan`, which adds rows to `builder`.
 
     Items that the scan will not take are read by `lenient.parse_event`. `take` turns the builder
@@ -310,6 +311,8 @@ def _reread(window: Window, pos: int, builder: BatchBuilder, tally: ProblemTally
         tally.add(code, start, detail)
     if event.values is not None:
         builder.append(start, event.values, event.extra)
+        if builder.texts is not None and may_be_read_again(str(event.values.get("name"))):
+            builder.texts.keep(builder.n - 1, view, pos, event.end)
     return event.end, MALFORMED
 
 
@@ -319,9 +322,28 @@ class Ahead:
     def __init__(self, raw: BinaryIO, block_bytes: int = 4 << 20):
         self._blocks = prefetch(_blocks(raw, block_bytes))
         self._pieces: Iterator[bytes] = iter(())
+        self._rest = memoryview(b"")
 
-    def piece(self) -> bytes:
-        """As `gunzip.piece`."""
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes, none at the end."""
+        buffer = bytearray(size)
+        return bytes(buffer[: self.readinto(buffer)])
+
+    def readinto(self, buffer: object) -> int:
+        """Fills a buffer; less than that, or nothing, is the end."""
+        view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        done = 0
+        while done < len(view):
+            if not self._rest:
+                self._rest = memoryview(self._piece())
+                if not self._rest:
+                    break
+            n = min(len(view) - done, len(self._rest))
+            view[done : done + n], self._rest = self._rest[:n], self._rest[n:]
+            done += n
+        return done
+
+    def _piece(self) -> bytes:
         while (found := next(self._pieces, None)) is None:
             block = next(self._blocks, None)
             if block is None:

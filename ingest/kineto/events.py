@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from .. import classify, kernels
 from ..schema import TABLES, TEXT
 from .header import LATEST_NS
+from .lookup import Lookup
 from .problems import Tally
 from .rawbatch import NULL, RawBatch, Symbols
 
@@ -30,35 +30,6 @@ N_WORK_KINDS = 3
 
 KIND_ARRAY = pa.array(_KIND_NAMES, pa.string())
 COMM = "comm"
-
-
-class Lookup:
-    """A function of a symbol's text, kept in an array by symbol code and computed when met."""
-
-    _UNKNOWN = np.iinfo(np.int32).min
-
-    def __init__(self, symbols: Symbols, function: Callable[[str], int], absent: int):
-        self._symbols = symbols
-        self._function = function
-        self._absent = absent
-        self._table = np.full(1024, self._UNKNOWN, np.int32)
-        self._table[-1] = absent
-
-    def __call__(self, codes: np.ndarray) -> np.ndarray:
-        """The function's values for an array of codes; `absent` for code -1."""
-        if len(self._symbols) >= len(self._table):
-            old = self._table
-            self._table = np.full(2 * len(self._symbols) + 2, self._UNKNOWN, np.int32)
-            self._table[: len(old) - 1] = old[:-1]
-            # Code -1 indexes the last entry.
-            self._table[-1] = self._absent
-        values = self._table[codes]
-        unknown = values == self._UNKNOWN
-        if unknown.any():
-            for code in np.unique(codes[unknown]).tolist():
-                self._table[code] = self._function(self._symbols.text(code))
-            values = self._table[codes]
-        return values
 
 
 class SymbolTexts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -318,14 +318,15 @@ def read_events(
     *,
     batch_rows: int = BATCH_ROWS,
     block_bytes: int = BLOCK_BYTES,
-) -> Iterator[RawBatch]:
+    call_texts: bool = False,
+) -> Generator[RawBatch]:
     """The events of a trace as batches, every one of them read by the standard library.
 
     The reference that the fast readers are held against; some 3 MB/s. Same signature, rows and
     errors as `scanner.read_events`.
     """
     symbols = Symbols()
-    builder = BatchBuilder(min(batch_rows, 8192))
+    builder = BatchBuilder(min(batch_rows, 8192), call_texts)
     tally = ProblemTally()
 
     def scan(window, pos: int) -> tuple[int, int]:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from .. import memory
 from ..schema import TABLES, Problem, problem_rows
 from ..sources import Source, stream_defect
-from . import collectives, events, steps
-from .args import FileText, KeepingStream, args_at
+from . import collectives, events, roles, steps
+from .args import FileText, args_at, args_in
 from .blocks import BATCH_ROWS, Ahead, prefetch
 from .comms import Comms
 from .envelope import Envelope
@@ -31,6 +31,7 @@ from .header import (
     read_header,
 )
 from .launches import Columns, launch_times, launches_of
+from .lookup import Lookup
 from .problems import Tally
 from .rawbatch import NULL, RawBatch
 from .readers import prepare, reader
@@ -85,22 +86,14 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     read_events, beside = reader(source)
     beside = beside and threads > 1
     stream = source.open_hashed(beside)
-    text: KeepingStream | FileText
-    reading: BinaryIO = stream
-    ahead: Ahead | None = None
-    if source.mmap_path is not None:
-        text = FileText(source.mmap_path)
-    else:
-        if threads > 1:
-            ahead = Ahead(stream)
-        text = KeepingStream(stream if ahead is None else ahead)
-        reading = cast(BinaryIO, text)
+    # A plain file's text is there to be read again; of a stream's the reader keeps what is needed.
+    text = None if source.mmap_path is None else FileText(source.mmap_path)
+    ahead = Ahead(stream) if text is None and threads > 1 else None
+    reading = stream if ahead is None else cast(BinaryIO, ahead)
     trace: _Trace | None = None
-    batches = read_events(reading, envelope, found.append)
-    if beside and source.mmap_path is not None:
-        # The compiled scan holds no lock: it runs beside the conversion. Text that cannot be read
-        # twice is kept for a bounded stretch only, which a reader ahead of its consumer would
-        # outrun.
+    batches = read_events(reading, envelope, found.append, call_texts=text is None)
+    if beside:
+        # The compiled scan holds no lock: it runs beside the conversion.
         batches = prefetch(batches)
     try:
         for batch in batches:
@@ -122,7 +115,9 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
             told = [p if p.rank is not None else p._replace(rank=rank) for p in problems]
             yield "problems", problem_rows([(source.name, p) for p in told])
     finally:
-        text.close()
+        batches.close()  # what reads, before what is read
+        if text is not None:
+            text.close()
         if ahead is not None:
             ahead.close()
         stream.close()
@@ -134,25 +129,6 @@ _FATES = np.full(256, 3, np.uint8)
 _FATES[[ord(c) for c in "XiIC"]] = 0
 _FATES[[ord(c) for c in "stf"]] = 1
 _FATES[ord("M")] = 2
-
-# What a host event's name makes of it.
-_PLAIN, _STEP, _CALL, _OLD_CALL, _API_CALL, _HOST_RAN, _COLLECTIVE_COMM = range(7)
-
-
-def _role(name: str) -> int:
-    if steps.step_number(name) != steps.NO_NUMBER:
-        return _STEP
-    if name == "record_param_comms":
-        return _CALL
-    if name.startswith("gloo:"):
-        return _HOST_RAN
-    if name.startswith(("nccl:", "rccl:", "ucc:", "mpi:")):
-        return _OLD_CALL
-    if name.startswith("c10d::"):
-        return _API_CALL
-    if name.startswith("xccl:"):
-        return _COLLECTIVE_COMM
-    return _PLAIN
 
 
 class _Found(NamedTuple):
@@ -171,7 +147,7 @@ class _Trace:
         first: RawBatch | None,
         envelope: Envelope,
         rank: int | None,
-        text: KeepingStream | FileText,
+        text: FileText | None,
     ):
         self.source = source
         self.text = text
@@ -181,8 +157,8 @@ class _Trace:
         self.symbols = first.symbols if first is not None else None
         if first is not None:
             self.names = Names(first.symbols)
-            self.role = events.Lookup(first.symbols, _role, _PLAIN)
-            self.step_number = events.Lookup(first.symbols, steps.step_number, steps.NO_NUMBER)
+            self.role = Lookup(first.symbols, roles.role, roles.PLAIN)
+            self.step_number = Lookup(first.symbols, roles.step_number, roles.NO_NUMBER)
         self.launched = Columns("correlation", "start_ns", "thread")
         self.work = Columns("correlation", "start_ns", "end_ns")
         self.stepped = Columns("number", "start_ns", "end_ns")
@@ -217,8 +193,6 @@ class _Trace:
         if host is not None:
             yield "events", host
         self._device(batch, timed, kind)
-        if self.modern and not self.on_host and isinstance(self.text, KeepingStream):
-            self.text.stop_keeping()
         if len(self.held) >= HELD_ROWS:
             memory.give_back()
             yield from self._give_device(final=False)
@@ -246,14 +220,14 @@ class _Trace:
         )
         host = np.flatnonzero((kind == KIND["host_op"]) | (kind == KIND["annotation"]))
         role = self.role(cols["name"][timed.rows[host]])
-        special = role != _PLAIN
+        special = role != roles.PLAIN
         host, role = host[special], role[special]
         if not len(host):
             return
         rows = timed.rows[host]
         start = timed.start_ns[host]
         end = start + timed.dur_ns[host]
-        is_step = role == _STEP
+        is_step = role == roles.STEP
         self.stepped.add(
             self.step_number(cols["name"][rows[is_step]]).astype(np.int64),
             start[is_step],
@@ -261,7 +235,7 @@ class _Trace:
         )
         named = cols["coll_name"][rows] >= 0
         self.modern |= bool(named.any())
-        call = named & ((role == _CALL) | (role == _COLLECTIVE_COMM))
+        call = named & ((role == roles.CALL) | (role == roles.COLLECTIVE_COMM))
         self.calls.add(
             (self.rank << 40) | cols["offset"][rows[call]],
             cols["name"][rows[call]],
@@ -279,16 +253,16 @@ class _Trace:
         role: np.ndarray,
     ) -> None:  # fmt: skip
         """Keeps the calls whose tensors' shapes and root are only in undeclared arguments."""
-        wanted = (role == _HOST_RAN) | (role == _COLLECTIVE_COMM)
+        wanted = (role == roles.HOST_RAN) | (role == roles.COLLECTIVE_COMM)
         if not self.modern:
-            wanted |= (role == _OLD_CALL) | (role == _API_CALL)
+            wanted |= (role == roles.OLD_CALL) | (role == roles.API_CALL)
         thread = self._threads(batch, rows)
         for i in np.flatnonzero(wanted).tolist():
             offset = int(batch.cols["offset"][rows[i]])
             args = None
             if self.args_read < MAX_ARGS_READ:
                 self.args_read += 1
-                args = args_at(self.text, offset)
+                args = self._args(batch, int(rows[i]), offset)
             if args is None:
                 self.tally.add("args_out_of_reach", offset)
             name = batch.symbols.text(int(batch.cols["name"][rows[i]]))
@@ -301,6 +275,11 @@ class _Trace:
                 args or {},
             )
             self.found.append(_Found(int(role[i]), call))
+
+    def _args(self, batch: RawBatch, row: int, offset: int) -> dict | None:
+        if self.text is not None:
+            return args_at(self.text, offset)
+        return None if batch.texts is None else args_in(batch.texts.at(row))
 
     def _threads(self, batch: RawBatch, rows: np.ndarray) -> np.ndarray:
         cols = batch.cols
@@ -479,15 +458,15 @@ class _Trace:
             by_role.setdefault(found.role, []).append(found.call)
         reader = collectives.Reader(self.symbols, comms, self.tally)
         kernels, device_calls = self.kernels.whole(), self.calls.whole()
-        xpu = by_role.get(_COLLECTIVE_COMM, [])
-        old = by_role.get(_OLD_CALL, []) + xpu
+        xpu = by_role.get(roles.COLLECTIVE_COMM, [])
+        old = by_role.get(roles.OLD_CALL, []) + xpu
         parts = collectives.kernel_parts(
             kernels, device_calls, old, calls, step_at, reader, self.symbols
         )
         if not parts:
             self.tally.add("calls_without_kernels", count=len(device_calls["event_id"]) or len(old))
-        ran = by_role.get(_HOST_RAN, [])
-        api = by_role.get(_API_CALL, [])
+        ran = by_role.get(roles.HOST_RAN, [])
+        api = by_role.get(roles.API_CALL, [])
         parts += collectives.host_parts(ran, api, "gloo", comms, step_at, self.tally)
         if not len(kernels["event_id"]):
             on_host = collectives.host_parts(xpu, api, "xccl", comms, step_at, self.tally)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from operator import attrgetter
 
 import msgspec
@@ -31,6 +31,7 @@ from .blocks import (
     Window,
     read_array,
 )
+from .call_texts import keeping
 from .rawbatch import (
     ARG,
     EVENT,
@@ -94,14 +95,16 @@ def read_events(
     *,
     batch_rows: int = BATCH_ROWS,
     block_bytes: int = BLOCK_BYTES,
-) -> Iterator[RawBatch]:
+    call_texts: bool = False,
+) -> Generator[RawBatch]:
     """The events of a trace as batches of up to `batch_rows` rows, in file order.
 
     Fills `envelope` (its head before the first batch, its tail after the last). Tells each kind of
-    problem once, at the end. Raises UnusableInput where there is no events array.
+    problem once, at the end. Raises UnusableInput where there is no events array. With `call_texts`
+    the batches have the text of calls.
     """
     symbols = Symbols()
-    builder = BatchBuilder(batch_rows)
+    builder = BatchBuilder(batch_rows, call_texts)
     tally = ProblemTally()
     scan, take = steps(symbols, builder, tally, block_bytes)
     return read_array(stream, envelope, on_problem, scan, builder, take, tally, block_bytes)
@@ -140,7 +143,7 @@ def steps(
             pos += end
             size = min(2 * size, block_bytes)
 
-    return Steps(scan, lambda: builder.take(symbols))
+    return Steps(keeping(scan, builder, symbols, _SYM_AT["name"]), lambda: builder.take(symbols))
 
 
 def _last_boundary(view, pos: int, end: int) -> int:

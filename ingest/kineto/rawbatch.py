@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..schema import Problem
+from .call_texts import CallTexts
 from .envelope import Envelope
 from .rarely import Rare, RareRows
 
@@ -157,6 +158,8 @@ class RawBatch(NamedTuple):
     extras: dict[int, dict]
     used_up: Callable[[], None] = lambda: None
     """To be called by who needs the columns no more: their memory is filled again."""
+    texts: CallTexts | None = None
+    """The text of calls, by row, where the reader was told to keep it."""
 
 
 class _Room(NamedTuple):
@@ -172,10 +175,12 @@ class BatchBuilder:
 
     Row `INT_COLUMNS.index(c)` of `ints` is column c, the last row is `offset`; `syms` likewise. A
     reader that has called `with_rare` for the batch fills `rare` instead for those columns.
+    `texts` is None where nobody wants the text of calls.
     """
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, call_texts: bool = False) -> None:
         self.capacity = capacity
+        self._wants_texts = call_texts
         self.n = 0
         self._spare: deque[tuple[_Room, RareRows | None]] = deque()
         self.renew()
@@ -198,6 +203,7 @@ class BatchBuilder:
         self.ph, self.ints, self.syms = room
         self.rare: RareRows | None = None
         self.extras: dict[int, dict] = {}
+        self.texts = CallTexts() if self._wants_texts else None
         self._late: list[tuple[int, dict[str, int | str]]] = []
 
     def with_rare(self) -> RareRows:
@@ -273,7 +279,7 @@ class BatchBuilder:
             cols |= {c: Rare(ints[c], at, NULL) for c in RARE_INTS}
             cols |= {c: Rare(syms[c], at, -1) for c in RARE_SYMS}
         used_up = partial(self._spare.append, (self._room, rare or self._spare_rare))
-        batch = RawBatch(n, cols, symbols, self.extras, used_up)
+        batch = RawBatch(n, cols, symbols, self.extras, used_up, self.texts)
         self.n = 0
         return batch
 

@@ -7,8 +7,8 @@ none, small traces do without it, and large ones are begun without it while a pr
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, cast
+from collections.abc import Callable, Generator
+from typing import Protocol, cast
 
 from .. import machine_code
 from ..schema import Problem
@@ -26,7 +26,18 @@ WORTH_COMPILING_BYTES = 24 << 20
 USUAL_RATIO = 14
 """Decompressed to compressed size of a Kineto trace, for that estimate."""
 
-Reader = Callable[[BinaryIO, Envelope, Callable[[Problem], None]], Iterator[RawBatch]]
+
+class Reader(Protocol):
+    """What gives the batches of a stream: see `scanner.read_events`."""
+
+    def __call__(
+        self,
+        stream: ByteStream,
+        envelope: Envelope,
+        on_problem: Callable[[Problem], None],
+        *,
+        call_texts: bool = False,
+    ) -> Generator[RawBatch]: ...
 
 
 def prepare(n_bytes: int) -> None:
@@ -73,8 +84,9 @@ def read_both(
     *,
     batch_rows: int = BATCH_ROWS,
     block_bytes: int = BLOCK_BYTES,
+    call_texts: bool = False,
     ready: Callable[[], bool] | None = None,
-) -> Iterator[RawBatch]:
+) -> Generator[RawBatch]:
     """As `quick.read_events`, and from the batch on at whose start the code is there, compiled.
 
     `ready` says whether it is.
@@ -82,7 +94,7 @@ def read_both(
     from . import quick
 
     symbols = Symbols()
-    builder = BatchBuilder(batch_rows)
+    builder = BatchBuilder(batch_rows, call_texts)
     tally = ProblemTally()
     steps = quick.steps(symbols, builder, tally, block_bytes)
     waiting = True

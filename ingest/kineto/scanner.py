@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,8 @@ from .blocks import (
     read_array,
 )
 from .bytescan_code import CODE, check
-from .rawbatch import BatchBuilder, Envelope, ProblemTally, RawBatch, Symbols
+from .call_texts import keeping
+from .rawbatch import SYM_COLUMNS, BatchBuilder, Envelope, ProblemTally, RawBatch, Symbols
 
 __all__ = ["prefetch", "read_events", "steps"]
 
@@ -56,6 +57,15 @@ class SymbolTable:
         self.arena = np.zeros(1 << 18, np.uint8)
         self._remap = np.full(1, -1, np.int32)
         self._bad: set[int] = set()
+
+    def __len__(self) -> int:
+        """How many codes there is room for."""
+        return len(self.offsets) - 1
+
+    def text(self, code: int) -> str:
+        """The text of one of the scan's codes."""
+        raw = self.arena[self.offsets[code] : self.offsets[code + 1]]
+        return jsontext.decode_text(raw.tobytes())[0]
 
     def grow(self, count: int) -> None:
         """Twice the room of whatever is more than half full; `count` codes are in use."""
@@ -102,16 +112,17 @@ def read_events(
     *,
     batch_rows: int = BATCH_ROWS,
     block_bytes: int = BLOCK_BYTES,
-) -> Iterator[RawBatch]:
+    call_texts: bool = False,
+) -> Generator[RawBatch]:
     """The events of a trace as batches of up to `batch_rows` rows, in file order.
 
     Fills `envelope` (its head before the first batch, its tail after the last). Tells each kind of
     problem once, at the end. Memory: a block, a batch and the distinct strings. The scan does not
     hold the GIL: `prefetch(read_events(...))` runs it beside its consumer. Raises UnusableInput
-    where there is no events array.
+    where there is no events array. With `call_texts` the batches have the text of calls.
     """
     symbols = Symbols()
-    builder = BatchBuilder(batch_rows)
+    builder = BatchBuilder(batch_rows, call_texts)
     tally = ProblemTally()
     scan, take = steps(symbols, builder, tally)
     return read_array(stream, envelope, on_problem, scan, builder, take, tally, block_bytes)
@@ -176,4 +187,4 @@ def steps(
         remap = table.remap(int(state[scan_tables.N_SYMBOLS]), tally, builder)
         return builder.take(symbols, remap)
 
-    return Steps(scan, take)
+    return Steps(keeping(scan, builder, table, SYM_COLUMNS.index("name")), take)

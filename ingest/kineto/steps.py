@@ -10,16 +10,6 @@ import pyarrow as pa
 from ..schema import TABLES
 from .rawbatch import NULL
 
-NO_NUMBER = -1
-
-
-def step_number(name: str) -> int:
-    """N of `ProfilerStep#N`; NO_NUMBER for any other name."""
-    head, _, number = name.partition("#")
-    if head != "ProfilerStep" or not number.isdecimal() or len(number) > 18:
-        return NO_NUMBER
-    return int(number)
-
 
 class HostSteps(NamedTuple):
     """Step annotations in order of start: number, start, end (each an array)."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from ..kineto import steps
+from ..kineto import roles, steps
 from ..kineto.events import nullable, small
 from ..kineto.launches import Launches, launch_times, launches
 from ..kineto.rawbatch import NULL
@@ -141,8 +141,8 @@ class Timeline:
 
     def annotation(self, name: str, start_ns: int, dur_ns: int) -> None:
         """Notes a range of the host that may be a step."""
-        number = steps.step_number(name)
-        if number != steps.NO_NUMBER:
+        number = roles.step_number(name)
+        if number != roles.NO_NUMBER:
             for column, value in zip(
                 self._steps, (number, start_ns, start_ns + dur_ns), strict=True
             ):

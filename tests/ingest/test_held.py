@@ -59,8 +59,8 @@ def test_no_more_device_rows_are_held_than_may_be(
         add(held, more)
         most.append(len(held))
 
-    def small(stream, envelope, on_problem):
-        return scanner.read_events(stream, envelope, on_problem, batch_rows=500)
+    def small(*given, **wanted):
+        return scanner.read_events(*given, **wanted, batch_rows=500)
 
     monkeypatch.setattr(events.Held, "add", counted)
     monkeypatch.setattr(parser, "HELD_ROWS", 1000)

@@ -250,8 +250,8 @@ def test_batches_of_any_size_give_the_same_tables(retime_traces, monkeypatch):
     (source,) = sources(*(retime_traces / HTA / "trace_filter").glob("*-0.json.gz"))
     whole = read(source)
 
-    def small(stream, envelope, on_problem):
-        return quick.read_events(stream, envelope, on_problem, batch_rows=701, block_bytes=65536)
+    def small(*given, **wanted):
+        return quick.read_events(*given, **wanted, batch_rows=701, block_bytes=65536)
 
     monkeypatch.setattr(kineto, "reader", lambda source: (small, False))
     parts = read(source)

@@ -46,12 +46,12 @@ def one(path: Path):
     return next(iter(find_sources([str(path)], lambda name, problem: None)))
 
 
-def small_blocks(stream, envelope, on_problem):
-    return scanner.read_events(stream, envelope, on_problem, block_bytes=BLOCK_BYTES)
+def small_blocks(*given, **wanted):
+    return scanner.read_events(*given, **wanted, block_bytes=BLOCK_BYTES)
 
 
-def whole_rows(stream, envelope, on_problem):
-    return lenient.read_events(stream, envelope, on_problem)
+def whole_rows(*given, **wanted):
+    return lenient.read_events(*given, **wanted)
 
 
 WAYS = {
