@@ -22,7 +22,7 @@ import pyarrow.compute
 from ..matching.lists import Lists, coded
 from ..schema import Problem
 from ..settings import Settings
-from .bare import FOUND, SAID, bare_rows, filled, sizes
+from .bare import FOUND, SAID, bare_rows, filled, plain_rows, sizes, told_by
 from .layout import DIMS, form, in_mesh, partitions, stride_of
 from .profile import Profile
 from .rules import Finding, Group, by_operations, chain, late_sums, sums_shards
@@ -74,9 +74,12 @@ def decide(
 
         asked = comms.column("comm").filter(pa.array(is_open & (size > 1))).to_pylist()
         used = profiles(collectives, steps, asked)
-    bare = bare_rows(comms, lists, is_open, used, said)
+    plain = plain_rows(comms, is_open, used, said)
+    bare = bare_rows(comms, lists, plain)
     nothing = np.flatnonzero(bare & (size > 1))
-    at = np.flatnonzero(~bare)
+    rest = np.flatnonzero(~bare)
+    teller = told_by(comms, lists, plain & ~bare)[rest]
+    at = rest[teller == rest]
     rows = _rows(comms, at, lists)
     of_members = _Placed(_hosts(ranks))
     all_of = [_comm(r, used, of_members) for r in rows]
@@ -86,8 +89,9 @@ def decide(
     _by_members(all_of)
     seen = sorted({r for r in ranks["rank"].to_pylist() if r is not None})
     _by_operations(all_of, seen, world, problems)
-    found = {c: pa.array([r[c] for r in rows], pa.string()) for c in FOUND}
-    return filled(comms, at, found, nothing), problems
+    place = pa.array(np.searchsorted(at, teller))
+    found = {c: pa.array([r[c] for r in rows], pa.string()).take(place) for c in FOUND}
+    return filled(comms, rest, found, nothing), problems
 
 
 def _rows(comms: pa.Table, at: np.ndarray, lists: Lists) -> list[dict]:

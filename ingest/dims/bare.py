@@ -11,7 +11,7 @@ import pyarrow.compute
 from .. import schema
 from ..matching.hosts import replace_column
 from ..matching.lists import Lists
-from ..matching.participations import ints
+from ..matching.participations import code, codes, ints, occurrence
 from ..settings import Settings
 from .profile import Profile
 
@@ -31,25 +31,45 @@ def sizes(comms: pa.Table) -> np.ndarray:
     return np.where(said != 0, said, listed)
 
 
-def bare_rows(
-    comms: pa.Table, lists: Lists, is_open: np.ndarray, used: dict[str, Profile], said: Settings
+def plain_rows(
+    comms: pa.Table, is_open: np.ndarray, used: dict[str, Profile], said: Settings
 ) -> np.ndarray:
-    """bool[rows]: nothing tells of its dimension, and it tells nothing of others'.
-
-    Of no more than one rank, or of members that nobody knows, undescribed and without operations.
-    """
+    """bool[rows]: undescribed and without operations, where the user says nothing either."""
     if said.dims or said.degrees:
         return np.zeros(len(comms), bool)
-    undescribed = is_open.copy()
+    plain = is_open.copy()
     for name in ("name", "description"):
-        undescribed &= comms.column(name).is_null().to_numpy()
+        plain &= comms.column(name).is_null().to_numpy()
     source = comms.column("dim_source").cast(pa.string())
-    undescribed &= ~_pc.is_in(source, pa.array([*SAID, "set by user"])).to_numpy()
-    few = np.array([len(ranks) < 2 for ranks in lists.distinct] + [False])[lists.code]
-    bare = undescribed & ((lists.code < 0) | (few & (sizes(comms) < 2)))
+    plain &= ~_pc.is_in(source, pa.array([*SAID, "set by user"])).to_numpy()
     if used:
-        bare &= ~_pc.is_in(comms.column("comm").cast(pa.string()), pa.array(list(used))).to_numpy()
-    return bare
+        plain &= ~_pc.is_in(comms.column("comm").cast(pa.string()), pa.array(list(used))).to_numpy()
+    return plain
+
+
+def bare_rows(comms: pa.Table, lists: Lists, plain: np.ndarray) -> np.ndarray:
+    """bool[rows]: nothing tells of its dimension, and it tells nothing of others'.
+
+    Of the `plain_rows` those of no more than one rank, or of members that nobody knows.
+    """
+    few = np.array([len(ranks) < 2 for ranks in lists.distinct] + [False])[lists.code]
+    return plain & ((lists.code < 0) | (few & (sizes(comms) < 2)))
+
+
+def told_by(comms: pa.Table, lists: Lists, plain: np.ndarray) -> np.ndarray:
+    """int64[rows]: the row whose dimension is each row's too, most often itself.
+
+    A job that makes its groups anew has `plain_rows` of the same members many times. From the
+    third on they are as the second, which already says that these members are not only once there.
+    """
+    of, at = np.arange(len(comms)), np.flatnonzero(plain)
+    found = comms.select(list(FOUND)).take(pa.array(at))
+    words = [codes(found.column(name))[0] for name in FOUND]
+    kind = code(lists.code[at], sizes(comms)[at], *words)
+    nth, second = occurrence(kind), np.zeros(len(at), np.int64)
+    second[kind[nth == 1]] = at[nth == 1]
+    of[at[nth > 1]] = second[kind[nth > 1]]
+    return of
 
 
 def filled(

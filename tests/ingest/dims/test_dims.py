@@ -404,3 +404,30 @@ def test_what_nothing_is_known_of_stays_as_it_is_beside_what_is_found():
     assert found.select(["comm", "ranks", "size", "description"]).to_pylist() == [
         {c: r.get(c) for c in ("comm", "ranks", "size", "description")} for r in rows
     ]
+
+
+@pytest.mark.parametrize("again", [2, 5])
+def test_groups_made_anew_are_each_told_as_the_first_of_them(again):
+    job = Made(4)
+    tensor_parallel(job, job.comm("tp", [0, 1]))
+    job.comm("said", [0, 2], description="data_parallel", dim="dp")
+    groups = {"as said": [0, 2], "twice there": [2, 3]}
+    for name, ranks in groups.items():
+        for k in range(again):
+            job.comm(f"{name} {k}", ranks)
+    for comm in job.comms:
+        if comm["comm"].startswith(tuple(groups)):
+            comm["name"] = None
+    found = job.decide()
+    for k in range(again):
+        assert found[f"as said {k}"] == ("dp", "members")
+        # The group of ranks 0 and 1 is tp, but groups that have ranks in common are no dimension.
+        assert found[f"twice there {k}"] == UNKNOWN
+
+
+def test_a_group_that_is_there_once_is_told_by_one_of_its_size_and_stride():
+    job = Made(4)
+    tensor_parallel(job, job.comm("tp", [0, 1]))
+    job.comm("alike", [2, 3])
+    job.comms[-1]["name"] = None
+    assert job.decide()["alike"] == ("tp", "size+stride")
