@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import compile_sources
+from . import compile_shortcuts, compile_sources
 
 LOCK = "compiling.lock"
 """In each folder of kept code: a byte of it is the turn for one function."""
@@ -136,8 +136,10 @@ def take_turns(made: Any, missed: Callable[[Any], None]) -> None:
                 asked.append((made, signature))
             _depth += 1
             inside += 1
+            shorter = compile_shortcuts.taken() if _depth == 1 else contextlib.nullcontext()
             try:
-                return compiles(signature)
+                with shorter:
+                    return compiles(signature)
             finally:
                 _depth -= 1
                 inside -= 1

@@ -43,6 +43,7 @@ BETWEEN_RUNS = 0.01
 """Of the step: what two runs of one job differ by, as a step is measured in one and estimated for
 another."""
 
+INT64 = np.iinfo(np.int64)
 
 SIDES = 2
 
@@ -87,10 +88,11 @@ def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> 
         mark[marks.tasks] = np.arange(len(marks.tasks))
     starts = np.empty((0 if marks is None else len(marks.tasks), SIDES), np.int64)
     kept = 1 << lanes.reach(after).bit_length()
-    spans, any_changed = _sides(
+    least, spans = (np.full((SIDES, len(numbers)), x) for x in (INT64.max, INT64.min))
+    any_changed = _sides(
         after.kind, int(Kind.TRANSFER), after.dur_ns, dur, after.gap_ns, gap, off, after.pred_ptr,
-        after.pred, after.release_ns, index, len(numbers), mark, starts,
-        np.empty((kept, SIDES), np.int64),
+        after.pred, after.release_ns, index, mark, starts,
+        np.empty((kept, SIDES), np.int64), least, spans,
     )  # fmt: skip
     if factor == 1.0 and not any_changed and np.array_equal(after.pred, before.pred):
         return None
@@ -102,17 +104,15 @@ def bounds_ns(was: ReplayJob, now: ReplayJob, steps: np.ndarray, off: float) -> 
 
 @compiled
 def _sides(
-    kind, transfer, dur, was, gap, was_gap, off, pred_ptr, pred, release, index, n_steps, mark,
-    starts, end,
+    kind, transfer, dur, was, gap, was_gap, off, pred_ptr, pred, release, index, mark, starts, end,
+    least, most,
 ):  # fmt: skip  # pragma: no cover - compiled
-    """Last end less first start of each step with shorter and longer times, int64 [2, steps], and
-    whether any time had changed.
+    """Last end less first start of each step with shorter and longer times, into `most` (int64
+    [2, steps], of the least there is; `least` of the greatest); whether any time had changed.
 
     Starts of tasks with a `mark` go to its row of `starts`. `end` (int64 [w, 2], w a power of 2
     above `lanes.reach`) has the ends of the last w tasks.
     """
-    least = np.full((2, n_steps), np.iinfo(np.int64).max)
-    most = np.full((2, n_steps), np.iinfo(np.int64).min)
     ring = len(end) - 1
     changed = False
     for i in range(len(dur)):
@@ -142,10 +142,10 @@ def _sides(
         if s >= 0:
             least[0, s], least[1, s] = min(least[0, s], first), min(least[1, s], second)
             most[0, s], most[1, s] = max(most[0, s], end[at, 0]), max(most[1, s], end[at, 1])
-    for s in range(n_steps):
+    for s in range(most.shape[1]):
         most[0, s] -= least[0, s]
         most[1, s] -= least[1, s]
-    return most, changed
+    return changed
 
 
 def widened(ratio: float, low: float, high: float, by_model: np.ndarray) -> tuple[float, float]:

@@ -12,6 +12,9 @@ from ..ingest.tasks.sorting import sort_rows
 from .graph import Kind, TaskGraph
 from .steps import of_steps, participations
 
+ROOM = 7
+"""Times of one rank's tasks that are held at once: begins and ends of both sides, and a sort's."""
+
 
 class Communication(NamedTuple):
     """What communication cost a rank in a step, means over ranks and steps, ns."""
@@ -53,9 +56,12 @@ def communication(
         looked = graph.shared["spending"] = _looked(graph, steps)
     if not len(looked.transfer):
         return Communication(0.0, 0.0, 0.0)
+    # Room for one rank: what is as long as the graph comes new from the system every time.
+    longest = max(int(np.diff(first).max(initial=0)) for first in (looked.first, looked.first_work))
     exposed = _exposed(
-        start, end, looked.arrive, looked.transfer, looked.first, looked.work, looked.first_work
-    )
+        start, end, looked.arrive, looked.transfer, looked.first, looked.work, looked.first_work,
+        np.empty((ROOM, longest), np.int64),
+    )  # fmt: skip
     began = start[looked.transfer]
     return Communication(
         float((began - end[looked.arrive]).sum()) / looked.shares,
@@ -94,42 +100,37 @@ def _looked(graph: TaskGraph, steps: np.ndarray) -> _Looked:
 
 
 @compiled
-def _exposed(start, end, arrive, transfer, first, work, first_work):  # pragma: no cover - compiled
-    """Time in the union of participations and in none of the work, rank by rank, summed."""
-    # Room for one rank: what is as long as the graph comes new from the system every time.
-    its = np.empty((5, max(_longest(first), _longest(first_work))), np.int64)
-    low_a, high_a = np.empty_like(its[0]), np.empty_like(its[0])
+def _exposed(
+    start, end, arrive, transfer, first, work, first_work, room
+):  # pragma: no cover - compiled
+    """Time in the union of participations and in none of the work, rank by rank, summed.
+
+    `room` is int64 [ROOM, tasks of a rank].
+    """
+    low_a, high_a, low_b, high_b = room[0], room[1], room[2], room[3]
     total = 0
     for r in range(len(first) - 1):
         a, b = first[r], first[r + 1]
         if a == b:
             continue
-        _times(arrive[a:b], end, transfer[a:b], end, low_a, high_a, its)
+        _times(a, b, arrive, end, transfer, end, low_a, high_a, room)
         c, d = first_work[r], first_work[r + 1]
-        _times(work[c:d], start, work[c:d], end, its[3], its[4], its)
-        total += _uncovered(low_a[: b - a], high_a[: b - a], its[3, : d - c], its[4, : d - c])
+        _times(c, d, work, start, work, end, low_b, high_b, room)
+        total += _uncovered(b - a, low_a, high_a, d - c, low_b, high_b)
     return total
 
 
 @compiled
-def _longest(first):  # pragma: no cover - compiled
-    most = 0
-    for r in range(len(first) - 1):
-        most = max(most, first[r + 1] - first[r])
-    return most
-
-
-@compiled
-def _times(low_task, low_of, high_task, high_of, low, high, room):  # pragma: no cover - compiled
-    """Intervals of a rank's tasks by start: where they begin and end; `room` is written over."""
-    n, in_order = len(low_task), True
+def _times(a, b, low_task, low_of, high_task, high_of, low, high, room):  # pragma: no cover
+    """Intervals of a rank's tasks, `a` to `b`, by start: where they begin and end."""
+    n, in_order = b - a, True
     for i in range(n):
-        low[i], high[i] = low_of[low_task[i]], high_of[high_task[i]]
+        low[i], high[i] = low_of[low_task[a + i]], high_of[high_task[a + i]]
         if i and low[i] < low[i - 1]:
             in_order = False
     if in_order:
         return
-    rows, lows, highs = room[0], room[1], room[2]
+    rows, lows, highs = room[4], room[5], room[6]
     for i in range(n):
         rows[i], lows[i], highs[i] = i, low[i], high[i]
     sort_rows(rows, lows, 0, n)
@@ -138,21 +139,21 @@ def _times(low_task, low_of, high_task, high_of, low, high, room):  # pragma: no
 
 
 @compiled
-def _uncovered(low_a, high_a, low_b, high_b):  # pragma: no cover - compiled
-    """Time in the union of a's intervals and in none of b's, both by start."""
+def _uncovered(n_a, low_a, high_a, n_b, low_b, high_b):  # pragma: no cover - compiled
+    """Time in the union of a's first intervals and in none of b's first ones, both by start."""
     total, j = 0, 0
     # `done`: all of a's union before it is accounted for; `until`: b's union reaches there.
     done, until = low_a[0], low_a[0]
-    for i in range(len(low_a)):
+    for i in range(n_a):
         low, high = max(low_a[i], done), high_a[i]
         while low < high:
-            while j < len(low_b) and low_b[j] <= low:
+            while j < n_b and low_b[j] <= low:
                 until = max(until, high_b[j])
                 j += 1
             if until > low:
                 low = min(until, high)
                 continue
-            free = high if j >= len(low_b) else min(high, low_b[j])
+            free = high if j >= n_b else min(high, low_b[j])
             total += free - low
             low = free
         done = max(done, high)

@@ -7,7 +7,6 @@ import numpy as np
 from ..compiled import compiled
 from .kinds import NULL
 from .rows import slot
-from .sorting import grown
 
 
 def rows(
@@ -26,19 +25,22 @@ def rows(
     `device`, or a collective (`asked_place`, `asked_event`, `NULL` for none) whose event is not
     among those of a core kind. A place of `ranks` or more is that of a rank without rows.
     """
+    size = 64
+    while size < 16 * len(asked_event):  # few of the others meet one of these
+        size *= 2
+    # Made here: each kind of array that compiled code makes costs a tenth of a second of compiling.
+    slots, seen = np.full(size, -1, np.int64), np.zeros(len(asked_event), bool)
+    bare, out = np.ones(ranks, bool), np.empty(len(kind), np.int64)
     arrays = kind, core, device, place, event, asked_place, asked_event
-    return _rows(*arrays, ranks, int(NULL))
+    return out[: _rows(*arrays, int(NULL), slots, seen, bare, out)].copy()
 
 
 @compiled
 def _rows(
-    kind, core, device, place, event, asked_place, asked_event, ranks, null
+    kind, core, device, place, event, asked_place, asked_event, null, slots, seen, bare, out
 ):  # pragma: no cover - compiled
-    size = 64
-    while size < 16 * len(asked_event):  # few of the others meet one of these
-        size *= 2
-    slots = np.full(size, -1, np.int64)
-    seen = np.zeros(len(asked_event), np.bool_)
+    """Fills `out`; gives how many there are. `slots` begin as -1, ranks as `bare`."""
+    size, ranks = len(slots), len(bare)
     for k in range(len(asked_event)):
         value = asked_event[k]
         at = slot(0, value, size)
@@ -46,8 +48,6 @@ def _rows(
             at = (at + 1) & (size - 1)
         if slots[at] < 0:
             slots[at] = k
-    bare = np.ones(ranks, np.bool_)
-    out = np.empty(len(kind), np.int64)
     n = 0
     for i in range(len(kind)):
         if device[kind[i]]:
@@ -74,10 +74,10 @@ def _rows(
     for r in range(ranks):
         any_bare |= bare[r]
     if not any_bare:
-        return grown(out, n)
+        return n
     n = 0
     for i in range(len(kind)):
         if core[kind[i]] or bare[place[i]]:
             out[n] = i
             n += 1
-    return grown(out, n)
+    return n

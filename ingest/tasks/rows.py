@@ -41,7 +41,13 @@ def first_of(
     group: np.ndarray, value: np.ndarray, for_group: np.ndarray, for_value: np.ndarray, null: int
 ) -> np.ndarray:
     """int64: the first row with each wanted group and value, -1 where none is or it is null."""
-    return _first_of(group, value, for_group, for_value, null)
+    # In many slots those that are not there mostly end at once; what is large is not to be larger.
+    size = 64
+    while size < 2 * len(group) or size < min(16 * len(group), SLOTS):
+        size *= 2
+    slots, out = np.full(size, -1, np.int32), np.full(len(for_group), -1, np.int64)
+    _first_of(group, value, for_group, for_value, null, slots, out)
+    return out
 
 
 def last_at(
@@ -113,13 +119,8 @@ def slot(group, value, size):  # pragma: no cover - compiled
 
 
 @compiled
-def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - compiled
-    out = np.full(len(for_group), -1, np.int64)
-    # In many slots those that are not there mostly end at once; what is large is not to be larger.
-    size = 64
-    while size < 2 * len(group) or size < min(16 * len(group), SLOTS):
-        size *= 2
-    slots = np.full(size, -1, np.int32)
+def _first_of(group, value, for_group, for_value, null, slots, out):  # pragma: no cover - compiled
+    size = len(slots)
     for i in range(len(group)):
         if value[i] == null:
             continue
@@ -138,7 +139,6 @@ def _first_of(group, value, for_group, for_value, null):  # pragma: no cover - c
                 out[k] = i
                 break
             at = (at + 1) & (size - 1)
-    return out
 
 
 @compiled

@@ -19,6 +19,7 @@ SHORT = 64
 """So many predecessors are sorted by insertion."""
 
 CUT, RETURN = stored.CUT, stored.RETURN
+NEVER = int(np.iinfo(np.int64).min)
 
 
 def bounds(
@@ -34,17 +35,20 @@ def bounds(
 @compiled
 def _bounds(what, op, detail, preds, least, most):  # pragma: no cover - compiled
     for i in range(len(what)):
-        least[0], most[0] = min(least[0], what[i]), max(most[0], what[i])
-        least[1], most[1] = min(least[1], op[i]), max(most[1], op[i])
-        if FIRST <= what[i] <= LAST:
-            least[2], most[2] = min(least[2], detail[i]), max(most[2], detail[i])
-        least[3], most[3] = min(least[3], preds[i]), max(most[3], preds[i])
+        # As int64 all: `min` and `max` are compiled for each pair of types.
+        w, o, p = np.int64(what[i]), np.int64(op[i]), np.int64(preds[i])
+        least[0], most[0] = min(least[0], w), max(most[0], w)
+        least[1], most[1] = min(least[1], o), max(most[1], o)
+        if FIRST <= w <= LAST:
+            d = np.int64(detail[i])
+            least[2], most[2] = min(least[2], d), max(most[2], d)
+        least[3], most[3] = min(least[3], p), max(most[3], p)
 
 
 @compiled
 def joins(ready, first, start, arrive, row, instance, also, also_instance):  # pragma: no cover
     """The last arrival at each join, and the participation with the least row."""
-    ready[:] = np.iinfo(np.int64).min
+    ready[:] = NEVER
     first[:] = -1
     for k in range(len(arrive) + len(also)):
         if k < len(arrive):

@@ -115,5 +115,6 @@ def test_time_of_some_intervals_that_others_leave_bare(drawn):
         for t in range(40):
             inside = {a for a, r, s, d in drawn if r == rank and s <= t < s + d}
             bare += inside == {True}
-    found = spending._exposed(start, end, arrive, transfer, first, work, first_work)
+    room = np.empty((spending.ROOM, n + m), np.int64)
+    found = spending._exposed(start, end, arrive, transfer, first, work, first_work, room)
     assert found == bare
