@@ -19,6 +19,9 @@ from .columns import EVENT_SPACE, NVTX, ROW_BITS
 from .commkernels import CommKernels
 from .comms import WORLD, Comms
 
+HELD_KERNELS = 1 << 13
+"""What so many kernels of a rank carry is held while it is looked at; of more it is made again."""
+
 
 class Writer:
     """Adds the participations of ranks to a collector."""
@@ -46,10 +49,12 @@ class Writer:
         NCCL's own operations says of some kernels, by index. Yields what the collector has when
         that is much.
         """
-        whole_world = self._is_whole_world(rank, k, blocks, told)
-        self._inferred = 0  # they are counted when they become rows
+        whole_world, held = self._is_whole_world(rank, k, blocks, told)
         self.on_trial |= whole_world
-        for i, parts in self._each(rank, k, blocks, told):
+        if held is None:
+            self._inferred = 0  # they are counted when they become rows
+            held = self._each(rank, k, blocks, told)
+        for i, parts in held:
             for part in parts:
                 if whole_world:
                     part["comm"], part["group_size"] = WORLD, self._world
@@ -70,20 +75,23 @@ class Writer:
     def _is_whole_world(
         self, rank: int, k: CommKernels, blocks: Callable[[], Iterable[Block]],
         told: dict[int, Carried],
-    ) -> bool:  # fmt: skip
+    ) -> tuple[bool, Iterable[tuple[int, list[dict]]] | None]:  # fmt: skip
         """Whether all is on one stream, and that has nothing but exchanges of all ranks (or ones
         whose launch was not captured): then the communicator is that of all ranks, if order and
-        time confirm it."""
+        time confirm it. And what `_each` gives, where all of that was looked at and is not much."""
+        self._inferred = 0
         if len(np.unique(k.stream)) != 1:
-            return False
-        exchanged = False
-        for _, p in self._each(rank, k, blocks, told):
+            return False, None
+        exchanged, held = False, []
+        for i, p in self._each(rank, k, blocks, told):
             if len(p) != 1 or "comm" in p[0] or "coalesced" in p[0]:
-                return False
+                return False, None
             if p[0]["op"] not in ("all_to_all", "send_recv"):
-                return False
+                return False, None
             exchanged |= p[0]["op"] == "all_to_all"
-        return exchanged
+            if len(held) < HELD_KERNELS:
+                held.append((i, p))
+        return exchanged, held if len(held) == len(k.name) else None
 
     def _timed(self, k: CommKernels, i: int) -> dict:
         return {

@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from ..compiled import compiled
 
+MANY_TEXTS = 1 << 10
+"""A chunk with no more different texts is not looked through for those that rows have."""
+
 _NO_BITS = np.empty(0, np.uint8)
 _NO_BITS.flags.writeable = False
 
@@ -40,7 +43,7 @@ def coded(
 ) -> np.ndarray:
     """int32: what `code` says of the texts of some rows, as in `numbers`; -1 for null.
 
-    `code` is asked once for each chunk's different texts.
+    `code` is asked once for each chunk's different texts that these rows have.
     """
     out = np.empty(len(rows), np.int32)
     since = k = 0
@@ -51,14 +54,39 @@ def coded(
         else:
             if not pa.types.is_dictionary(chunk.type):
                 chunk = chunk.dictionary_encode()
-            # Null has the last place of all.
-            table = np.array([*code(chunk.dictionary.to_pylist()), -1], np.int32)
             place = chunk.indices
+            used = None
+            # Of names of ranges nearly each may be another one, and few of these rows ranges.
+            if len(chunk.dictionary) > MANY_TEXTS:
+                some = rows[k : np.searchsorted(rows, since + length)] - since
+                used = _used(place, some, len(chunk.dictionary))
+            table = _codes_of(chunk.dictionary, used, code)
             if place.type != pa.int32():
                 place = place.cast(pa.int32())
             k = _coded(*_parts(place), since, rows, k, table, out)
         since += length
     return out
+
+
+def _used(places: pa.Array, rows: np.ndarray, many: int) -> np.ndarray:
+    """The places (int64, sorted) that some rows have, of so many."""
+    is_used = np.zeros(many, bool)
+    is_used[places.take(pa.array(rows)).drop_null().to_numpy()] = True
+    return np.flatnonzero(is_used)
+
+
+def _codes_of(
+    texts: pa.Array,
+    used: np.ndarray | None,
+    code: Callable[[Sequence[str | None]], list[int]],
+) -> np.ndarray:
+    """int32 [texts + 1]: the codes of texts (-1 where not used; None: all are); null is last."""
+    table = np.full(len(texts) + 1, -1, np.int32)
+    if used is None:
+        table[:-1] = code(texts.to_pylist())
+    elif len(used):
+        table[used] = code(texts.take(pa.array(used)).to_pylist())
+    return table
 
 
 def _chunks(tables: Sequence[pa.Table], name: str) -> Iterator[tuple[pa.Array | None, int]]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from retime.ingest.tasks import needed
+from retime.ingest.tasks import columns, needed
 from retime.ingest.tasks.columns import coded, numbers
 from retime.replay.graph import NULL
 
@@ -47,6 +47,28 @@ def test_codes_of_texts(drawn, kind, cut):
     every = [v for c in drawn for v in c[cut:]] + [None]
     got = coded(tables, "x", np.arange(len(every)), lambda ts: ["abc".index(t or "") for t in ts])
     assert got.tolist() == [-1 if v is None else "abc".index(v) for v in every]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([None, "a", "b", "c"]), max_size=12), max_size=3),
+       st.data())  # fmt: skip
+def test_texts_that_no_row_has_are_not_asked_for(drawn, data):
+    # As if a chunk of three different texts had many.
+    made = [pa.array(c, pa.string()).dictionary_encode() for c in drawn]
+    tables = [pa.table({"x": pa.chunked_array(made, pa.dictionary(pa.int32(), pa.string()))})]
+    every = [v for c in drawn for v in c]
+    rows = [i for i in range(len(every)) if data.draw(st.booleans())]
+    asked = []
+
+    def code(texts):
+        asked.extend(texts)
+        return ["abc".index(t) for t in texts]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "MANY_TEXTS", 0)
+        got = coded(tables, "x", np.array(rows, np.int64), code)
+    assert got.tolist() == [-1 if every[i] is None else "abc".index(every[i]) for i in rows]
+    assert set(asked) == {every[i] for i in rows} - {None}
 
 
 @settings(max_examples=100, deadline=None)
