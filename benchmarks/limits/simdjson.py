@@ -163,7 +163,9 @@ def scan_and_write_seconds(path: str | Path) -> float:
     _library()
     source = next(iter(find_sources([str(path)], lambda name, problem: None)))
 
-    def read_events(stream, envelope: Envelope, on_problem) -> Iterator[RawBatch]:
+    def read_events(
+        stream, envelope: Envelope, on_problem, *, call_texts: bool
+    ) -> Iterator[RawBatch]:
         envelope.head = source.head().partition(b'"traceEvents"')[0] + b'"traceEvents": '
         envelope.tail = b"}"
         return _batches(str(path), _Texts().batch)
