@@ -20,7 +20,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         ("queries, every view: expert_rail_regression", "queries, every view: expert_imbalance"),
         "four times the ranks of the made-up job are sixteen times the rows of routing, which it "
-        "reads all: see `expert_load`"
+        "reads all: see `expert_load`",
     ),
     "queries, every view: replay_scores": (
         "for every eight ranks of a job it walks the whole graph once: what it asks is ranks times "

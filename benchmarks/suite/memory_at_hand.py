@@ -14,8 +14,8 @@ import sys
 
 MEGABYTES = 600
 """More than ours may hold."""
-PIECE_MB = 60
-"""What one process holds: it counts as a child of what is measured, and so does its peak."""
+PIECE_MB = 16
+"""What one process holds: its peak counts as that of a child of what is measured."""
 
 _TOUCH = """
 import mmap, os, sys

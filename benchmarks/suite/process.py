@@ -46,14 +46,15 @@ def run(way: Way, scratch: Path, by_cpu: bool = False) -> dict[str, Any]:
             running.process.send_signal(signal.SIGTERM)
             raise
         told = _told(took.printed)
+        whole_cpu_s = took.cpu_s - told.pop("before_cpu_s", 0.0)
         found = {
-            "wall_s": took.seconds,
-            "cpu_s": told.pop("cpu_s", took.cpu_s),
+            "wall_s": took.seconds - told.pop("before_s", 0.0),
+            "cpu_s": told.pop("cpu_s", whole_cpu_s),
             "peak_bytes": took.peak_bytes,
             "inside_s": told.pop("seconds", None),
             **told,
         }
-        return _by_cpu(found, took.cpu_s) if by_cpu else found
+        return _by_cpu(found, whole_cpu_s) if by_cpu else found
     finally:
         shutil.rmtree(out, ignore_errors=True)
 
