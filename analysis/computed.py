@@ -124,7 +124,7 @@ class _Stream:
             # much as what is held.
             for part in rows.to_batches(max_chunksize=BATCH_ROWS):
                 columns = [pa.repeat(name, part.num_rows), *part.columns]
-                named = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
+                named = pa.RecordBatch.from_arrays(columns, names=["job", *part.schema.names])
                 yield named.cast(self._schema)
 
 

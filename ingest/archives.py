@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NamedTuple, cast
 
 from .errors import Damaged, UnusableInput
-from .gunzip import BLOCK, GZIP, Gunzip, check_size, read_exactly, stream_defect
+from .gunzip import BLOCK, GZIP, OUT_BYTES, Gunzip, check_size, read_exactly, stream_defect
 from .pickles.npz import is_npz_head
 from .pickles.torchfile import is_torch_head
 from .schema import Problem
@@ -128,7 +128,8 @@ def _opened_zip(path: str) -> tuple[zipfile.ZipFile, dict[int, zipfile.ZipInfo]]
 class _Counted(io.RawIOBase):
     """A zip member that refuses to give more than `MAX_MEMBER_BYTES`, or too much for its input.
 
-    Damage ends it and sets `corrupt`.
+    Damage ends it and sets `corrupt`. The member itself is read OUT_BYTES at a time, however it is
+    asked: of what one read of it has gathered nothing comes where that meets the damage.
     """
 
     def __init__(self, raw: BinaryIO, name: str, info: zipfile.ZipInfo):
@@ -136,6 +137,7 @@ class _Counted(io.RawIOBase):
         self._raw = raw
         self._name = name
         self._info = info
+        self._rest = memoryview(b"")
         self._crc = 0
         self.n_out = 0
         self.corrupt: str | None = None
@@ -145,20 +147,26 @@ class _Counted(io.RawIOBase):
 
     def readinto(self, buffer: object) -> int:
         view = memoryview(buffer).cast("B")  # type: ignore[arg-type]
+        if len(view) and not self._rest:
+            self._rest = memoryview(self._more())
+        n = min(len(view), len(self._rest))
+        view[:n], self._rest = self._rest[:n], self._rest[n:]
+        return n
+
+    def _more(self) -> bytes:
         if self.corrupt is not None:
-            return 0
+            return b""
         try:
-            chunk = self._raw.read(len(view))
+            chunk = self._raw.read(OUT_BYTES)
         except _BAD_ZIP as e:
             self.corrupt = str(e) or "it ends early"
-            return 0
-        view[: len(chunk)] = chunk
+            return b""
         self.n_out += len(chunk)
         self._crc = zlib.crc32(chunk, self._crc)
-        if len(view) and not chunk and self._crc != self._info.CRC:
+        if not chunk and self._crc != self._info.CRC:
             self.corrupt = "its checksum is wrong"
         check_size(self._info.compress_size, self.n_out, self._name)
-        return len(chunk)
+        return chunk
 
     def close(self) -> None:
         self._raw.close()

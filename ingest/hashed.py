@@ -13,7 +13,7 @@ class Hashed(io.RawIOBase):
     """Passes a stream on; closed after its end was met, it tells `known` its SHA-256 (hex).
 
     With `beside` a thread hashes: what a `readinto` gave may be written over by the next but one,
-    or once that has returned, not before.
+    or once that has returned, not before. It is never behind by more than two reads.
     """
 
     def __init__(self, raw: BinaryIO, known: Callable[[str], None], beside: bool = False):
@@ -31,6 +31,8 @@ class Hashed(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:  # type: ignore[override]
+        if self._older is not None:
+            self._older.result()
         part = self.hashed.read(size)
         self._take(part, ended=size < 0 or (not part and size > 0))
         return part

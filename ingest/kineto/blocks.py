@@ -59,7 +59,8 @@ class Window:
     """
 
     def __init__(self, stream: ByteStream, block_bytes: int) -> None:
-        self._source = _Memory(stream) if not hasattr(stream, "read") else stream
+        is_file = hasattr(stream, "readinto") or hasattr(stream, "read")
+        self._source = stream if is_file else _Memory(stream)
         self._by_turns = getattr(stream, "beside", False)
         self._other: np.ndarray | None = None
         self._block = max(1, block_bytes)
@@ -323,11 +324,6 @@ class Ahead:
         self._blocks = prefetch(_blocks(raw, block_bytes))
         self._pieces: Iterator[bytes] = iter(())
         self._rest = memoryview(b"")
-
-    def read(self, size: int) -> bytes:
-        """Up to `size` bytes, none at the end."""
-        buffer = bytearray(size)
-        return bytes(buffer[: self.readinto(buffer)])
 
     def readinto(self, buffer: object) -> int:
         """Fills a buffer; less than that, or nothing, is the end."""

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from .blocks import Scan, Window
     from .rawbatch import BatchBuilder
 
-KEPT_BYTES = 64 << 20
-"""How much of the newest of it stays at hand in a batch."""
+KEPT_BYTES = 32 << 20
+"""How much of the newest of it stays at hand in a batch; two batches are, where one is made while
+the other is looked at."""
 
 MAX_EVENT_BYTES = 1 << 20
 """An event's arguments are looked for in so much of its text."""

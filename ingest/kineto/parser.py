@@ -77,7 +77,7 @@ def parse(source: Source, *, rank: int | None = None, threads: int = 1) -> Itera
     Yields `events`, `counters`, `steps`, `comms`, `collectives`, one row of `ranks`, and
     `problems`. The rank is the one the trace states, else the one its name states, else `rank`.
     Rows on device streams are held back (up to HELD_ROWS) and carry the step that launched them;
-    host rows carry none. With `threads` over 1 a plain file is scanned beside the conversion, a
+    host rows carry none. With `threads` over 1 the file is scanned beside the conversion, a
     compressed one inflated beside both; the rows are the same. Raises UnusableInput where there
     are no events to read, RankUnknown where nothing says the rank.
     """

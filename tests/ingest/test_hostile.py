@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 from retime import cli
+from retime.ingest.gunzip import OUT_BYTES
 from retime.ingest.run import ingest
 from retime.ingest.sources import find_sources, stream_defect
 from retime.ingest.warehouse import Warehouse
@@ -136,6 +137,25 @@ def test_damaged_zip_member_is_told_and_the_others_stay(tmp_path, take):
     assert len(tables["events"]) == 2 * N_EVENTS
     assert codes(tables)["damaged_compression"] == "lost"
     assert report.exit_code == 1
+
+
+@pytest.mark.parametrize("size", [1000, OUT_BYTES, 4 << 20])
+def test_a_damaged_zip_member_gives_as_much_however_it_is_read(tmp_path, size):
+    text = b"".join(b"%d " % (i * i) for i in range(500_000))
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("rank0.json", text)
+    content = bytearray((tmp_path / "a.zip").read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 2000] = b"\xff" * 2000
+    (tmp_path / "a.zip").write_bytes(content)
+    [source] = find_sources([str(tmp_path / "a.zip")], print)
+    with source.open() as f:
+        got = b"".join(iter(lambda: f.read(size), b""))
+        assert "damaged" in (stream_defect(f) or "")
+    assert len(got) % OUT_BYTES == 0
+    n = min(len(text) // 2 - 2 * OUT_BYTES, len(got))
+    assert n > OUT_BYTES
+    assert got[:n] == text[:n]
 
 
 def test_compressed_tar_in_an_archive_is_said(tmp_path):

@@ -19,6 +19,10 @@ EVENT = (
     ' "args": {"External id": %d, "stream": 7, "device": 0, "correlation": %d, "grid": [2, 3, 4],'
     ' "Input Dims": [[1, 2], ["}", []]], "Collective name": "all_reduce", "x": 1.5e-3}}'
 )
+NAMES = (
+    "ncclDevKernel_AllReduce", "aten::mm", "cudaLaunchKernel", "k%d", "gloo:all_reduce",
+    "nccl:all_gather", "c10d::allreduce_", "record_param_comms",
+)  # fmt: skip
 ODDITIES = (
     b"NaN", b"-Infinity", b"1e3", b"2.5E-1", b"18446744073709551615", b"9223372036854775808",
     b"123456789012345678901234567890", b"-0", b"1.0005", b'"0x1f"', b"true", b"null", b"[]",
@@ -67,7 +71,7 @@ def events(rng: random.Random, n: int) -> list[bytes]:
     out = []
     for i in range(n):
         cat = rng.choice(("kernel", "cpu_op", "cuda_runtime", "ac2g"))
-        name = rng.choice(("ncclDevKernel_AllReduce", "aten::mm", "cudaLaunchKernel", f"k{i}"))
+        name = rng.choice(NAMES).replace("%d", str(i))
         numbers = (rng.randint(0, 9), rng.randint(0, 9), 10**12 + 7 * i, rng.randint(0, 999))
         text = EVENT % (cat, name, *numbers, rng.randint(0, 99), i, i)
         if rng.random() < 0.1:

@@ -47,6 +47,17 @@ def test_dictionaries_have_the_texts_of_their_rows_only(rows):
     assert batch["op"].indices.to_pylist() == [0, 1]
 
 
+def test_what_is_alike_in_all_rows_is_as_long_as_they_are(rows):
+    batches = []
+    for n in (1, 5, 2):
+        for _ in range(n):
+            rows.add(op="x")
+        batches += [batch for _, batch in rows.rest()]
+    # One that a longer one came after is as it was.
+    assert [b["source"].to_pylist() for b in batches] == [["s"], ["s"] * 5, ["s"] * 2]
+    assert [b["root"].null_count for b in batches] == [1, 5, 2]
+
+
 def test_places_become_ranks(rows):
     for peer, member in ((3, 2), (3, -1), (0, 2), (NULL, 2)):
         rows.add(op="x")
