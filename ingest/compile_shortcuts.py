@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 from types import BuiltinFunctionType
 from typing import Any
 
+NUMBAS = ("0.68.",)
+"""Versions whose own parts these stand for; what is inside one is no promise of the next."""
+
 _OF_NUMBERS = frozenset(
     (
         operator.add, operator.sub, operator.mul, operator.floordiv, operator.truediv, operator.mod,
@@ -34,7 +37,7 @@ _resolved: dict[int, tuple[Any, dict[Any, Any]]] = {}
 def taken() -> Iterator[None]:
     """Has numba take the shortcuts meanwhile; its lock of compilers has to be held.
 
-    Another numba, which has not what they stand for, goes the long way.
+    Another numba than NUMBAS goes the long way.
     """
     longer = []
     collects = gc.isenabled()
@@ -55,6 +58,10 @@ def taken() -> Iterator[None]:
 
 def _shortcuts() -> list[tuple[type, str, Callable[[Any], Any]]]:
     """(class, its method, what makes of it the one that stands for it)."""
+    import numba
+
+    if not numba.__version__.startswith(NUMBAS):
+        return []
     try:
         from numba.core.codegen import CPUCodeLibrary
         from numba.core.targetconfig import TargetConfig

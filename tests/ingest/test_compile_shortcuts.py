@@ -14,7 +14,12 @@ from retime.ingest import compile_shortcuts as shortcuts
 from retime.ingest.compiled import compiled
 
 numba = pytest.importorskip("numba")
-pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+pytestmark = [
+    pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled"),
+    pytest.mark.skipif(
+        not numba.__version__.startswith(shortcuts.NUMBAS), reason="a numba that has none"
+    ),
+]
 
 
 def mixed(rows, table, wide, ratio, out):
@@ -114,7 +119,13 @@ def test_a_compiled_function_is_compiled_with_them(monkeypatch, tmp_path):
     assert shortcuts._resolved
 
 
-def test_another_numba_goes_the_long_way(monkeypatch):
+@pytest.mark.parametrize("version", ["0.61.2", "0.69.0", "1.0"])
+def test_another_numba_is_left_as_it_is(monkeypatch, version):
+    monkeypatch.setattr(numba, "__version__", version)
+    assert shortcuts._shortcuts() == []
+
+
+def test_a_method_that_is_not_there_is_not_made(monkeypatch):
     class Other:
         pass
 
